@@ -1,1 +1,407 @@
-//! 
+//! What can go wrong, and what the caller can do about it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The result of every fallible call of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The cause underneath an [`Error`]: shared, so that an error can be cloned, and typed by no third party.
+type Source = Arc<dyn std::error::Error + Send + Sync>;
+
+/// Why a call was refused or failed.
+///
+/// A refused call leaves nothing behind: no row, no index entry, no counter. The message of an error names the
+/// transcript and the numbers and says what the caller can do; it never holds content of a record, because a
+/// transcript can hold secrets. A stem is shown escaped, and shortened when it is long; the variant's field has it
+/// whole.
+///
+/// [`Error::kind`] gives the class of an error without its data. A new variant may be added in any release.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The generation takes no further write: a successor has been written, or one is reserved and about to be.
+    ///
+    /// Ask for the session's head generation and write there.
+    Sealed {
+        /// The stem of the sealed generation.
+        stem: String,
+    },
+    /// The live context is not the one the caller's baseline says: somebody else wrote in between.
+    ///
+    /// Read the transcript again and repeat the turn on what is there now.
+    Stale {
+        /// The stem of the transcript.
+        stem: String,
+        /// How many rows the caller's baseline has.
+        expected: usize,
+        /// How many rows the live context has.
+        found: usize,
+    },
+    /// Another live handle holds the slot of this generation and has not written it yet.
+    Reserved {
+        /// The stem of the reserved generation.
+        stem: String,
+    },
+    /// The successor generation is already written.
+    GenerationExists {
+        /// The stem of the generation that exists.
+        stem: String,
+    },
+    /// The session has as many generations as a session can have.
+    GenerationLimit {
+        /// The stem of the generation that would have been one too many.
+        stem: String,
+        /// The highest generation that a session can have.
+        limit: u32,
+    },
+    /// The call needs a transcript that was written, and nothing was ever written to this one.
+    NotWritten {
+        /// The stem of the transcript.
+        stem: String,
+    },
+    /// The transcript that the handle has seen was deleted. A handle never writes it anew by accident: open another.
+    Deleted {
+        /// The stem of the deleted transcript.
+        stem: String,
+    },
+    /// No row of the live context has the message id to cut before.
+    UnknownMessageId {
+        /// The stem of the transcript.
+        stem: String,
+    },
+    /// A row, usage or header that this call cannot store.
+    InvalidMessage {
+        /// The stem of the transcript.
+        stem: String,
+        /// What is wrong with it, without its content.
+        reason: String,
+    },
+    /// An id, key, stem or role that the store cannot hold.
+    InvalidId {
+        /// Which id it is.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A page cursor that no page of this store gave out.
+    InvalidCursor {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Something is larger than the store takes.
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// Its size, in the unit of the limit.
+        size: u64,
+        /// The largest size that is taken.
+        limit: u64,
+    },
+    /// The store was opened for reading only.
+    ReadOnly {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// Another process, or another `Store` of this one, has the file open.
+    AlreadyOpen {
+        /// The store's file.
+        path: PathBuf,
+        /// The process that holds it, where that is known.
+        holder: Option<u32>,
+    },
+    /// The store was not closed cleanly and a read-only open may not repair it: open it once for writing.
+    NeedsRecovery {
+        /// The store's file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer version of this crate. Nothing in it was changed.
+    NewerFormat {
+        /// The format version of the file.
+        found: u32,
+        /// The newest format version that this build reads.
+        supported: u32,
+    },
+    /// Stored bytes are damaged. Damage is an error where it is met, never a shorter answer.
+    Corrupted {
+        /// What is damaged.
+        what: String,
+        /// Where in the store it was met.
+        at: String,
+    },
+    /// The call does not go together with what is stored.
+    Conflict {
+        /// The stem of the transcript.
+        stem: String,
+        /// What does not go together.
+        reason: String,
+    },
+    /// The store is occupied by work that needs it alone: try again later.
+    Busy {
+        /// What occupies it.
+        what: &'static str,
+    },
+    /// The operating system refused a file operation. Nothing of the call will ever appear in the store.
+    Io {
+        /// What was being done.
+        what: String,
+        /// The cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The database underneath failed. Nothing of the call will ever appear in the store.
+    Storage {
+        /// What was being done.
+        what: String,
+        /// The cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The disk failed under the call, and the store could not make sure that nothing of it will appear.
+    ///
+    /// The turn is wholly there or wholly not. The next successful read tells; a retry succeeds or answers
+    /// [`Error::Stale`].
+    Indeterminate {
+        /// What was being done.
+        what: String,
+        /// The cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// An error of a store by others; see [`Error::other`].
+    Other {
+        /// The cause.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// The class of an [`Error`]: what a caller decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// [`Error::Sealed`]
+    Sealed,
+    /// [`Error::Stale`]
+    Stale,
+    /// [`Error::Reserved`]
+    Reserved,
+    /// [`Error::GenerationExists`]
+    GenerationExists,
+    /// [`Error::GenerationLimit`]
+    GenerationLimit,
+    /// [`Error::NotWritten`]
+    NotWritten,
+    /// [`Error::Deleted`]
+    Deleted,
+    /// [`Error::UnknownMessageId`]
+    UnknownMessageId,
+    /// [`Error::InvalidMessage`]
+    InvalidMessage,
+    /// [`Error::InvalidId`]
+    InvalidId,
+    /// [`Error::InvalidCursor`]
+    InvalidCursor,
+    /// [`Error::TooLarge`]
+    TooLarge,
+    /// [`Error::ReadOnly`]
+    ReadOnly,
+    /// [`Error::AlreadyOpen`]
+    AlreadyOpen,
+    /// [`Error::NeedsRecovery`]
+    NeedsRecovery,
+    /// [`Error::NewerFormat`]
+    NewerFormat,
+    /// [`Error::Corrupted`]
+    Corrupted,
+    /// [`Error::Conflict`]
+    Conflict,
+    /// [`Error::Busy`]
+    Busy,
+    /// [`Error::Io`]
+    Io,
+    /// [`Error::Storage`]
+    Storage,
+    /// [`Error::Indeterminate`]
+    Indeterminate,
+    /// [`Error::Other`]
+    Other,
+}
+
+impl Error {
+    /// Wraps an error of a store by others, for which no other variant fits.
+    ///
+    /// ```
+    /// use transcript_redb::{Error, ErrorKind};
+    ///
+    /// let error = Error::other("the bucket is gone");
+    /// assert_eq!(error.kind(), ErrorKind::Other);
+    /// ```
+    pub fn other(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other {
+            source: Source::from(source.into()),
+        }
+    }
+
+    /// The class of this error.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Sealed { .. } => ErrorKind::Sealed,
+            Self::Stale { .. } => ErrorKind::Stale,
+            Self::Reserved { .. } => ErrorKind::Reserved,
+            Self::GenerationExists { .. } => ErrorKind::GenerationExists,
+            Self::GenerationLimit { .. } => ErrorKind::GenerationLimit,
+            Self::NotWritten { .. } => ErrorKind::NotWritten,
+            Self::Deleted { .. } => ErrorKind::Deleted,
+            Self::UnknownMessageId { .. } => ErrorKind::UnknownMessageId,
+            Self::InvalidMessage { .. } => ErrorKind::InvalidMessage,
+            Self::InvalidId { .. } => ErrorKind::InvalidId,
+            Self::InvalidCursor { .. } => ErrorKind::InvalidCursor,
+            Self::TooLarge { .. } => ErrorKind::TooLarge,
+            Self::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Self::AlreadyOpen { .. } => ErrorKind::AlreadyOpen,
+            Self::NeedsRecovery { .. } => ErrorKind::NeedsRecovery,
+            Self::NewerFormat { .. } => ErrorKind::NewerFormat,
+            Self::Corrupted { .. } => ErrorKind::Corrupted,
+            Self::Conflict { .. } => ErrorKind::Conflict,
+            Self::Busy { .. } => ErrorKind::Busy,
+            Self::Io { .. } => ErrorKind::Io,
+            Self::Storage { .. } => ErrorKind::Storage,
+            Self::Indeterminate { .. } => ErrorKind::Indeterminate,
+            Self::Other { .. } => ErrorKind::Other,
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sealed { stem } => write!(
+                f,
+                "transcript {} is sealed: a later generation has begun or is reserved; write to the session's head generation",
+                Shown(stem)
+            ),
+            Self::Stale {
+                stem,
+                expected,
+                found,
+            } => write!(
+                f,
+                "transcript {} was changed by another writer: the {expected} rows of the baseline are not the {found} rows \
+                 that are stored; read it again and repeat the call",
+                Shown(stem)
+            ),
+            Self::Reserved { stem } => write!(
+                f,
+                "generation {} is reserved by another handle that has not written it yet; wait for that handle or release it",
+                Shown(stem)
+            ),
+            Self::GenerationExists { stem } => write!(
+                f,
+                "generation {} is already written; continue from the session's head generation",
+                Shown(stem)
+            ),
+            Self::GenerationLimit { stem, limit } => write!(
+                f,
+                "generation {} would be over the limit of {limit}; continue in a new session",
+                Shown(stem)
+            ),
+            Self::NotWritten { stem } => write!(
+                f,
+                "nothing was ever written to transcript {}; write its first turn before",
+                Shown(stem)
+            ),
+            Self::Deleted { stem } => write!(
+                f,
+                "transcript {} was deleted since this handle saw it; open a new handle to begin anew",
+                Shown(stem)
+            ),
+            Self::UnknownMessageId { stem } => write!(
+                f,
+                "no row in the live context of transcript {} has the given message id; read it again and choose one that has",
+                Shown(stem)
+            ),
+            Self::InvalidMessage { stem, reason } => {
+                write!(f, "transcript {} cannot take this: {reason}", Shown(stem))
+            }
+            Self::InvalidId { what, reason } => write!(f, "invalid {what}: {reason}"),
+            Self::InvalidCursor { reason } => write!(
+                f,
+                "invalid cursor: {reason}; begin again with the newest page"
+            ),
+            Self::TooLarge { what, size, limit } => {
+                write!(f, "{what} is too large: {size}, the limit is {limit}")
+            }
+            Self::ReadOnly { path } => write!(
+                f,
+                "store {} is open for reading only; open it for writing to change it",
+                path.display()
+            ),
+            Self::AlreadyOpen { path, holder } => {
+                write!(f, "store {} is already open", path.display())?;
+                if let Some(pid) = holder {
+                    write!(f, " in process {pid}")?;
+                }
+                f.write_str("; close it there, or share that `Store`")
+            }
+            Self::NeedsRecovery { path } => write!(
+                f,
+                "store {} was not closed cleanly; open it once for writing to recover it",
+                path.display()
+            ),
+            Self::NewerFormat { found, supported } => write!(
+                f,
+                "the store has format version {found}, this build reads up to {supported}; use a newer version of the library"
+            ),
+            Self::Corrupted { what, at } => write!(
+                f,
+                "the store is damaged: {what} at {at}; restore a backup or salvage what is readable"
+            ),
+            Self::Conflict { stem, reason } => {
+                write!(f, "conflict in transcript {}: {reason}", Shown(stem))
+            }
+            Self::Busy { what } => write!(f, "the store is busy: {what}; try again later"),
+            Self::Io { what, .. } => write!(f, "file error while {what}; nothing was stored"),
+            Self::Storage { what, .. } => {
+                write!(f, "database error while {what}; nothing was stored")
+            }
+            Self::Indeterminate { what, .. } => write!(
+                f,
+                "disk failure while {what}: the call took effect wholly or not at all; read again to see which"
+            ),
+            Self::Other { source } => fmt::Display::fmt(source, f),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // The inner error and not its `Arc`, so that a caller can downcast it.
+            Self::Io { source, .. }
+            | Self::Storage { source, .. }
+            | Self::Indeterminate { source, .. } => Some(source.as_ref()),
+            // `Other` shows its source as its own message, so the chain goes on behind it.
+            Self::Other { source } => source.source(),
+            _ => None,
+        }
+    }
+}
+
+/// A name as an error message shows it: quoted, control characters escaped, and shortened, since a stem may be long.
+struct Shown<'a>(&'a str);
+
+impl Shown<'_> {
+    /// How many characters of a name are shown; a whole stem of a session and one sub-agent fits.
+    const CHARS: usize = 160;
+}
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(Self::CHARS) {
+            None => write!(f, "`{}`", self.0.escape_debug()),
+            Some((end, _)) => {
+                let head = self.0.get(..end).unwrap_or_default();
+                write!(f, "`{}…` ({} bytes)", head.escape_debug(), self.0.len())
+            }
+        }
+    }
+}

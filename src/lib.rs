@@ -14,3 +14,14 @@ pub mod turn_lock;
 
 #[cfg(feature = "testkit")]
 pub mod conformance;
+
+pub use error::{Error, ErrorKind, Result};
+pub use session::{SessionRef, session_stem};
+pub use transcript::{
+    BACKGROUND_METADATA_KEY, BackgroundAppend, BackgroundAppendOutcome, BackgroundOrigin,
+    CompactionMarker, CostSplit, DisplayMessage, DisplayRecord, DisplaySessionTranscript,
+    DisplaySlice, LegacyText, MessageUsage, SessionTranscript, ThreadSpend, ToolFailure,
+    TranscriptMediaRef, TranscriptMessage, TranscriptMeta, TranscriptPart, TranscriptPartial,
+    TranscriptSpend, TranscriptToolCall, TranscriptTurn, TruncateCut, TurnUsage, UsageCostSource,
+    UsageRecord, same_transcript_messages,
+};

@@ -1,0 +1,393 @@
+//! A row, and what it is made of.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use super::TurnUsage;
+
+/// A call of a tool by the model.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TranscriptToolCall {
+    /// The provider's id of the call, which its result repeats.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments as the provider streamed them, kept even when they are not valid JSON.
+    pub arguments: String,
+    /// What else the provider attached to the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_content: Option<Value>,
+}
+
+/// Where media is. It never holds the bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TranscriptMediaRef {
+    /// A file of the host.
+    Path {
+        /// Its path, in the host's words.
+        path: String,
+    },
+    /// A resource elsewhere.
+    Url {
+        /// Its address.
+        url: String,
+    },
+}
+
+/// One part of a user row with media.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TranscriptPart {
+    /// Text.
+    Text {
+        /// The text.
+        text: String,
+    },
+    /// An image.
+    Image {
+        /// Its address.
+        url: String,
+    },
+    /// Sound.
+    Audio {
+        /// Where it is.
+        source: TranscriptMediaRef,
+        /// Its MIME type.
+        mime_type: String,
+    },
+    /// Moving pictures.
+    Video {
+        /// Where it is.
+        source: TranscriptMediaRef,
+        /// Its MIME type.
+        mime_type: String,
+    },
+    /// A document.
+    Document {
+        /// Where it is.
+        source: TranscriptMediaRef,
+        /// Its MIME type.
+        mime_type: String,
+    },
+}
+
+/// That a tool row is the result of a call that failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolFailure {
+    /// Whether it failed. A row with a failure that is none reads back without it.
+    #[serde(default)]
+    pub failed: bool,
+    /// How it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+impl ToolFailure {
+    /// A failure without detail.
+    #[must_use]
+    pub fn failed() -> Self {
+        Self {
+            failed: true,
+            detail: None,
+        }
+    }
+
+    /// Sets how it failed.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+}
+
+/// The text encoding that a typed row was lifted from, remembered so that the row can be written the same way again.
+///
+/// It is opaque: [`TranscriptMessage::legacy_content`] gives the text while the row still means it. Two of them are
+/// always equal, so that `==` on rows compares what the rows say and not how they were once encoded.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LegacyText(Option<String>);
+
+impl LegacyText {
+    pub(crate) fn from_option(text: Option<String>) -> Self {
+        Self(text)
+    }
+
+    pub(crate) fn as_deref(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl PartialEq for LegacyText {
+    /// Always true.
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for LegacyText {}
+
+/// One row of a transcript: role, text, typed structure, metadata.
+///
+/// `==` compares every field but [`legacy`](Self::legacy). Whether two rows are the same row to a store is
+/// [`same_row_as`](Self::same_row_as).
+///
+/// ```
+/// use transcript_redb::TranscriptMessage;
+///
+/// let row: TranscriptMessage = serde_json::from_str(r#"{"role":"assistant","content":"hi"}"#)?;
+/// assert_eq!(row, TranscriptMessage::assistant("hi"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct TranscriptMessage {
+    /// The host's stable id of the row. Of a tool row it is traditionally the call id.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// `system`, `user`, `assistant`, `tool`, or any other word.
+    pub role: String,
+    /// The text, and nothing but text.
+    pub content: String,
+    /// The native calls of an assistant row.
+    #[serde(default)]
+    pub tool_calls: Vec<TranscriptToolCall>,
+    /// The call that a tool row answers.
+    #[serde(default)]
+    pub tool_call_id: Option<String>,
+    /// The ordered parts of a user row with media; `None` for text only.
+    #[serde(default)]
+    pub parts: Option<Vec<TranscriptPart>>,
+    /// The text encoding that the row was lifted from, if it was.
+    #[serde(default)]
+    pub legacy: LegacyText,
+    /// The caller's own JSON.
+    #[serde(default)]
+    pub extra_metadata: Option<Value>,
+    /// Where the host marks the context for the provider's cache; opaque to a store.
+    #[serde(default)]
+    pub cache_breakpoints: Vec<usize>,
+    /// Usage and provenance recorded with the row.
+    #[serde(default)]
+    pub turn_usage: Option<TurnUsage>,
+    /// The turn that the row belongs to.
+    #[serde(default)]
+    pub request_id: Option<String>,
+    /// Whether `request_id` is authoritative even when it is `None`. True on every row that a read returns, which is
+    /// how a store knows its own rows again.
+    #[serde(default)]
+    pub preserve_request_id: bool,
+    /// Whether the row is the partial of an interrupted turn, which is shown and never replayed.
+    #[serde(default)]
+    pub interrupted: bool,
+    /// That the row is the result of a call that failed.
+    #[serde(default, deserialize_with = "real_failure")]
+    pub tool_failure: Option<ToolFailure>,
+}
+
+/// A failure that is none reads as absent.
+fn real_failure<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<ToolFailure>, D::Error> {
+    let failure = Option::<ToolFailure>::deserialize(deserializer)?;
+    Ok(failure.filter(|failure| failure.failed))
+}
+
+impl Serialize for TranscriptMessage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        /// The row with a legacy text only if that is live, which a rule on the field alone could not tell.
+        #[derive(Serialize)]
+        struct Live<'a> {
+            id: &'a Option<String>,
+            role: &'a str,
+            content: &'a str,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            tool_calls: &'a [TranscriptToolCall],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tool_call_id: &'a Option<String>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            parts: &'a Option<Vec<TranscriptPart>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            legacy: Option<&'a str>,
+            extra_metadata: &'a Option<Value>,
+            cache_breakpoints: &'a [usize],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            turn_usage: &'a Option<TurnUsage>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            request_id: &'a Option<String>,
+            preserve_request_id: bool,
+            interrupted: bool,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            tool_failure: &'a Option<ToolFailure>,
+        }
+        // Taken apart, so that a new field cannot be forgotten.
+        let Self {
+            id,
+            role,
+            content,
+            tool_calls,
+            tool_call_id,
+            parts,
+            legacy: _,
+            extra_metadata,
+            cache_breakpoints,
+            turn_usage,
+            request_id,
+            preserve_request_id,
+            interrupted,
+            tool_failure,
+        } = self;
+        Live {
+            id,
+            role,
+            content,
+            tool_calls,
+            tool_call_id,
+            parts,
+            legacy: self.live_legacy(),
+            extra_metadata,
+            cache_breakpoints,
+            turn_usage,
+            request_id,
+            preserve_request_id: *preserve_request_id,
+            interrupted: *interrupted,
+            tool_failure,
+        }
+        .serialize(serializer)
+    }
+}
+
+impl TranscriptMessage {
+    /// A row of plain text.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self {
+            id: None,
+            role: role.into(),
+            content: content.into(),
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            parts: None,
+            legacy: LegacyText::default(),
+            extra_metadata: None,
+            cache_breakpoints: Vec::new(),
+            turn_usage: None,
+            request_id: None,
+            preserve_request_id: false,
+            interrupted: false,
+            tool_failure: None,
+        }
+    }
+
+    /// A `system` row of plain text.
+    pub fn system(content: impl Into<String>) -> Self {
+        Self::new("system", content)
+    }
+
+    /// A `user` row of plain text.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::new("user", content)
+    }
+
+    /// An `assistant` row of plain text.
+    pub fn assistant(content: impl Into<String>) -> Self {
+        Self::new("assistant", content)
+    }
+
+    /// A `tool` row of plain text, which names no call. See [`tool_result`](Self::tool_result).
+    pub fn tool(content: impl Into<String>) -> Self {
+        Self::new("tool", content)
+    }
+
+    /// An `assistant` row that issues calls.
+    pub fn assistant_with_calls(
+        text: impl Into<String>,
+        calls: impl Into<Vec<TranscriptToolCall>>,
+    ) -> Self {
+        Self {
+            tool_calls: calls.into(),
+            ..Self::assistant(text)
+        }
+    }
+
+    /// A `tool` row that answers a call. Its [`id`](Self::id) stays `None`.
+    pub fn tool_result(call_id: impl Into<String>, output: impl Into<String>) -> Self {
+        Self {
+            tool_call_id: Some(call_id.into()),
+            ..Self::tool(output)
+        }
+    }
+
+    /// A `user` row of ordered parts. Its content is the text parts put together; the parts are kept only if one of
+    /// them is not text.
+    pub fn user_with_parts(parts: impl Into<Vec<TranscriptPart>>) -> Self {
+        let parts = parts.into();
+        let content = TranscriptPart::text_of(&parts);
+        let media = parts.iter().any(|part| part.text().is_none());
+        Self {
+            parts: media.then_some(parts),
+            ..Self::user(content)
+        }
+    }
+
+    /// A row from text in which an older host may have packed structure: `new(role, content).normalized()`.
+    pub fn from_legacy(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self::new(role, content).normalized()
+    }
+
+    /// Sets the host's id of the row.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Sets the caller's own JSON.
+    #[must_use]
+    pub fn with_extra_metadata(mut self, metadata: Value) -> Self {
+        self.extra_metadata = Some(metadata);
+        self
+    }
+
+    /// Sets the usage recorded with the row.
+    #[must_use]
+    pub fn with_turn_usage(mut self, usage: TurnUsage) -> Self {
+        self.turn_usage = Some(usage);
+        self
+    }
+
+    /// Sets the turn that the row belongs to. A turn's own request id takes its place when the row is stored, unless
+    /// [`preserve_request_id`](Self::preserve_request_id) is set too.
+    #[must_use]
+    pub fn with_request_id(mut self, request_id: impl Into<String>) -> Self {
+        self.request_id = Some(request_id.into());
+        self
+    }
+
+    /// Sets that the row is the result of a call that failed.
+    #[must_use]
+    pub fn with_tool_failure(mut self, failure: ToolFailure) -> Self {
+        self.tool_failure = Some(failure);
+        self
+    }
+
+    /// Whether the row has typed structure: calls, a call that it answers, or parts.
+    #[must_use]
+    pub fn is_typed(&self) -> bool {
+        !self.tool_calls.is_empty() || self.tool_call_id.is_some() || self.parts.is_some()
+    }
+}
+
+impl TranscriptPart {
+    /// The text of a text part.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text { text } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The text of all text parts, put together.
+    pub(crate) fn text_of(parts: &[Self]) -> String {
+        parts.iter().filter_map(Self::text).collect()
+    }
+}

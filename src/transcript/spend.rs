@@ -1,0 +1,155 @@
+//! Sums of usage: of one transcript, and of a thread with its sub-agents.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::UsageCostSource;
+
+/// How much of a sum is priced, by whom, and how much use has no price.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostSplit {
+    /// The cost in US dollars of the turns whose cost is charged or estimated.
+    pub priced_cost_usd: f64,
+    /// The more doubtful of the sources of that cost; `None` when no turn is priced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priced_source: Option<UsageCostSource>,
+    /// How many turns have no reliable cost.
+    pub unpriced_turns: usize,
+    /// Input tokens of those turns, cached ones included.
+    pub unpriced_input_tokens: u64,
+    /// Output tokens of those turns.
+    pub unpriced_output_tokens: u64,
+    /// Cached input tokens of those turns.
+    pub unpriced_cached_input_tokens: u64,
+}
+
+impl CostSplit {
+    /// Adds another split to this one. Money is added to the 10^-12 of a dollar, so the order makes no difference.
+    pub fn merge(&mut self, other: &Self) {
+        let cost =
+            usd_to_pico(self.priced_cost_usd).saturating_add(usd_to_pico(other.priced_cost_usd));
+        self.priced_cost_usd = pico_to_usd(cost);
+        self.priced_source = self.priced_source.max(other.priced_source);
+        self.unpriced_turns = self.unpriced_turns.saturating_add(other.unpriced_turns);
+        self.unpriced_input_tokens = self
+            .unpriced_input_tokens
+            .saturating_add(other.unpriced_input_tokens);
+        self.unpriced_output_tokens = self
+            .unpriced_output_tokens
+            .saturating_add(other.unpriced_output_tokens);
+        self.unpriced_cached_input_tokens = self
+            .unpriced_cached_input_tokens
+            .saturating_add(other.unpriced_cached_input_tokens);
+    }
+}
+
+/// What a transcript, or several, used and cost.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TranscriptSpend {
+    /// Input tokens, cached ones included.
+    pub input_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// Cached input tokens, a part of the input tokens.
+    pub cached_input_tokens: u64,
+    /// US dollars, of every usage whatever the source of its cost.
+    pub cost_usd: f64,
+    /// How many turns were counted.
+    pub turns: usize,
+    /// Input tokens of the newest counted turn.
+    pub last_input_tokens: u64,
+    /// Output tokens of the newest counted turn.
+    pub last_output_tokens: u64,
+    /// How many tokens of the context window the newest counted turn filled.
+    pub last_context_tokens: u64,
+    /// The input's share of that.
+    pub last_context_input_tokens: u64,
+    /// The output's share of that.
+    pub last_context_output_tokens: u64,
+    /// The model of the newest counted turn that names one, else the header's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The newest known context window in tokens, 0 when none is known.
+    pub context_window: u64,
+    /// How much of the cost is priced, and how much use is not.
+    pub cost_split: CostSplit,
+}
+
+/// What a thread used and cost over all its history: rows that were compacted away included.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadSpend {
+    /// Of the thread's root transcripts.
+    pub root: TranscriptSpend,
+    /// Of its sub-agents: by archetype, the spend and the number of runs.
+    pub subagents: BTreeMap<String, (TranscriptSpend, usize)>,
+    /// When the newest root was last changed, by its header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated: Option<String>,
+    /// Whether the thread has any root transcript.
+    pub found_transcript: bool,
+}
+
+/// How many units of the sums of money make a dollar.
+const PICO_PER_USD: i128 = 1_000_000_000_000;
+
+/// An amount of US dollars in units of 10^-12, rounded half to even from its exact value. No number is 0, and what
+/// does not fit is the nearest that does.
+pub(crate) fn usd_to_pico(usd: f64) -> i128 {
+    if !usd.is_finite() {
+        return match usd {
+            f64::INFINITY => i128::MAX,
+            f64::NEG_INFINITY => i128::MIN,
+            _ => 0,
+        };
+    }
+    // A finite number is mantissa * 2^exponent, so that the product is exact: 53 and 40 bits.
+    let bits = usd.to_bits();
+    let biased = (bits >> 52) & 0x7ff;
+    let fraction = bits & ((1 << 52) - 1);
+    let (mantissa, exponent) = if biased == 0 {
+        (fraction, -1074)
+    } else {
+        (
+            fraction | 1 << 52,
+            i32::try_from(biased).unwrap_or(0) - 1075,
+        )
+    };
+    let product = i128::from(mantissa) * PICO_PER_USD;
+    let magnitude = if exponent >= 0 {
+        let shift = exponent.unsigned_abs();
+        if product == 0 || shift < product.leading_zeros() {
+            product.checked_shl(shift).unwrap_or(0)
+        } else {
+            i128::MAX
+        }
+    } else {
+        round_shift_right(product, exponent.unsigned_abs())
+    };
+    if usd.is_sign_negative() {
+        -magnitude
+    } else {
+        magnitude
+    }
+}
+
+/// A non-negative number of less than 94 bits over 2^shift, rounded half to even.
+fn round_shift_right(product: i128, shift: u32) -> i128 {
+    if shift > 100 {
+        return 0;
+    }
+    let quotient = product >> shift;
+    let rest = product - (quotient << shift);
+    let half = 1_i128 << (shift - 1);
+    let up = rest > half || (rest == half && quotient & 1 == 1);
+    quotient + i128::from(up)
+}
+
+/// A sum of money in US dollars: the number nearest to the exact sum, the one that its decimal form parses to.
+pub(crate) fn pico_to_usd(pico: i128) -> f64 {
+    let magnitude = pico.unsigned_abs();
+    let unit = PICO_PER_USD.unsigned_abs();
+    let decimal = format!("{}.{:012}", magnitude / unit, magnitude % unit);
+    let usd: f64 = decimal.parse().unwrap_or(f64::NAN);
+    if pico < 0 { -usd } else { usd }
+}
