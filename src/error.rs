@@ -7,9 +7,6 @@ use std::sync::Arc;
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// The cause underneath an [`Error`]: shared, so that an error can be cloned, and typed by no third party.
-type Source = Arc<dyn std::error::Error + Send + Sync>;
-
 /// Why a call was refused or failed.
 ///
 /// A refused call leaves nothing behind: no row, no index entry, no counter. The message of an error names the
@@ -236,7 +233,7 @@ impl Error {
     /// ```
     pub fn other(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Other {
-            source: Source::from(source.into()),
+            source: Arc::from(source.into()),
         }
     }
 
@@ -272,11 +269,16 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one table of messages, read best whole"
+    )]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sealed { stem } => write!(
                 f,
-                "transcript {} is sealed: a later generation has begun or is reserved; write to the session's head generation",
+                "transcript {} is sealed: a later generation has begun or is reserved; \
+                 write to the session's head generation",
                 Shown(stem)
             ),
             Self::Stale {
@@ -285,13 +287,14 @@ impl fmt::Display for Error {
                 found,
             } => write!(
                 f,
-                "transcript {} was changed by another writer: the {expected} rows of the baseline are not the {found} rows \
-                 that are stored; read it again and repeat the call",
+                "transcript {} was changed by another writer: the {expected} rows of the baseline \
+                 are not the {found} rows that are stored; read it again and repeat the call",
                 Shown(stem)
             ),
             Self::Reserved { stem } => write!(
                 f,
-                "generation {} is reserved by another handle that has not written it yet; wait for that handle or release it",
+                "generation {} is reserved by another handle that has not written it yet; \
+                 wait for that handle, or release the reservation",
                 Shown(stem)
             ),
             Self::GenerationExists { stem } => write!(
@@ -316,7 +319,8 @@ impl fmt::Display for Error {
             ),
             Self::UnknownMessageId { stem } => write!(
                 f,
-                "no row in the live context of transcript {} has the given message id; read it again and choose one that has",
+                "no row in the live context of transcript {} has the given message id; \
+                 read it again and choose one that is there",
                 Shown(stem)
             ),
             Self::InvalidMessage { stem, reason } => {
@@ -327,16 +331,18 @@ impl fmt::Display for Error {
                 f,
                 "invalid cursor: {reason}; begin again with the newest page"
             ),
-            Self::TooLarge { what, size, limit } => {
-                write!(f, "{what} is too large: {size}, the limit is {limit}")
-            }
+            Self::TooLarge { what, size, limit } => write!(
+                f,
+                "{what} is too large: {size}, the limit is {limit}; reduce it and repeat the call"
+            ),
             Self::ReadOnly { path } => write!(
                 f,
                 "store {} is open for reading only; open it for writing to change it",
-                path.display()
+                Shown(&path.to_string_lossy())
             ),
             Self::AlreadyOpen { path, holder } => {
-                write!(f, "store {} is already open", path.display())?;
+                let path = path.to_string_lossy();
+                write!(f, "store {} is already open", Shown(&path))?;
                 if let Some(pid) = holder {
                     write!(f, " in process {pid}")?;
                 }
@@ -345,27 +351,30 @@ impl fmt::Display for Error {
             Self::NeedsRecovery { path } => write!(
                 f,
                 "store {} was not closed cleanly; open it once for writing to recover it",
-                path.display()
+                Shown(&path.to_string_lossy())
             ),
             Self::NewerFormat { found, supported } => write!(
                 f,
-                "the store has format version {found}, this build reads up to {supported}; use a newer version of the library"
+                "the store has format version {found}, this build reads up to {supported}; \
+                 use a newer version of the library"
             ),
             Self::Corrupted { what, at } => write!(
                 f,
-                "the store is damaged: {what} at {at}; restore a backup or salvage what is readable"
+                "the store is damaged: {what} at {at}; \
+                 restore a backup or salvage what is readable"
             ),
             Self::Conflict { stem, reason } => {
                 write!(f, "conflict in transcript {}: {reason}", Shown(stem))
             }
             Self::Busy { what } => write!(f, "the store is busy: {what}; try again later"),
-            Self::Io { what, .. } => write!(f, "file error while {what}; nothing was stored"),
+            Self::Io { what, .. } => write!(f, "file error while {what}; no change was made"),
             Self::Storage { what, .. } => {
-                write!(f, "database error while {what}; nothing was stored")
+                write!(f, "database error while {what}; no change was made")
             }
             Self::Indeterminate { what, .. } => write!(
                 f,
-                "disk failure while {what}: the call took effect wholly or not at all; read again to see which"
+                "disk failure while {what}: the call took effect wholly or not at all; \
+                 read again to see which"
             ),
             Self::Other { source } => fmt::Display::fmt(source, f),
         }
@@ -396,10 +405,10 @@ impl Shown<'_> {
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(Self::CHARS) {
+        let cut = self.0.char_indices().nth(Self::CHARS);
+        match cut.and_then(|(end, _)| self.0.get(..end)) {
             None => write!(f, "`{}`", self.0.escape_debug()),
-            Some((end, _)) => {
-                let head = self.0.get(..end).unwrap_or_default();
+            Some(head) => {
                 write!(f, "`{}…` ({} bytes)", head.escape_debug(), self.0.len())
             }
         }

@@ -191,7 +191,7 @@ pub(crate) fn chain_digest(stem: &str) -> Option<u128> {
 }
 
 /// The digest that stands for a text in stems.
-pub(crate) fn fnv128(bytes: &[u8]) -> u128 {
+pub(crate) fn fnv128_u128(bytes: &[u8]) -> u128 {
     let high = fnv64(bytes, 0xcbf2_9ce4_8422_2325);
     let low = fnv64(bytes, 0x9e37_79b9_7f4a_7c15);
     u128::from(high) << 64 | u128::from(low)
@@ -208,26 +208,24 @@ pub(crate) fn bounded(stem: &str) -> String {
     if stem.len() <= BOUNDED_BYTES {
         stem.to_owned()
     } else {
-        format!("chain-{:032x}", fnv128(stem.as_bytes()))
+        format!("chain-{:032x}", fnv128_u128(stem.as_bytes()))
     }
 }
 
 /// One key in a stem: a readable form of it, and a digest that tells it from every other.
 fn component(key: &str) -> String {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
-    let source = if key.is_empty() { "session" } else { key };
-    let mut out = String::with_capacity(COMPONENT_CHARS + 33);
-    for c in source.chars() {
+    let readable = if key.is_empty() { "session" } else { key };
+    let mut out = String::new();
+    for c in readable.chars() {
         if out.len() == COMPONENT_CHARS {
             break;
         }
         match c {
-            '.' => out.push('-'),
-            c if allowed(c) && c != '_' => out.push(c),
+            '.' | '-' => out.push('-'),
+            c if c.is_ascii_alphanumeric() => out.push(c),
             _ if out.ends_with('_') => {}
             _ => out.push('_'),
         }
     }
-    out.push_str(&format!("-{:032x}", fnv128(key.as_bytes())));
-    out
+    format!("{out}-{:032x}", fnv128_u128(key.as_bytes()))
 }

@@ -15,16 +15,11 @@ impl TranscriptMessage {
         let (left, right) = (self.normalized_ref(), other.normalized_ref());
         left.id == right.id
             && left.role == right.role
-            && left.same_meaning_as(&right)
+            && left.content == right.content
+            && left.tool_calls == right.tool_calls
+            && left.tool_call_id == right.tool_call_id
+            && left.parts == right.parts
             && left.same_legacy_as(&right)
-    }
-
-    /// Whether text and typed structure are equal.
-    pub(crate) fn same_meaning_as(&self, other: &Self) -> bool {
-        self.content == other.content
-            && self.tool_calls == other.tool_calls
-            && self.tool_call_id == other.tool_call_id
-            && self.parts == other.parts
     }
 
     /// Whether not both have live legacy texts, or those are equal. Equal texts need no look whether they are live.

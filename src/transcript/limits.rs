@@ -48,16 +48,12 @@ pub(crate) fn check_nesting(json: &Value) -> Result<()> {
 ///
 /// Does not recurse deeper than `max`, so any value can be asked about on any stack.
 pub(crate) fn json_depth_exceeds(json: &Value, max: usize) -> bool {
-    let below = |child: &Value, max: usize| json_depth_exceeds(child, max);
-    match json {
-        Value::Array(items) => match max.checked_sub(1) {
-            None => true,
-            Some(max) => items.iter().any(|item| below(item, max)),
-        },
-        Value::Object(members) => match max.checked_sub(1) {
-            None => true,
-            Some(max) => members.values().any(|member| below(member, max)),
-        },
+    match (json, max.checked_sub(1)) {
+        (Value::Array(items), Some(max)) => items.iter().any(|item| json_depth_exceeds(item, max)),
+        (Value::Object(members), Some(max)) => members
+            .values()
+            .any(|member| json_depth_exceeds(member, max)),
+        (Value::Array(_) | Value::Object(_), None) => true,
         _ => false,
     }
 }

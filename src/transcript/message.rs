@@ -299,12 +299,9 @@ impl TranscriptMessage {
     }
 
     /// An `assistant` row that issues calls.
-    pub fn assistant_with_calls(
-        text: impl Into<String>,
-        calls: impl Into<Vec<TranscriptToolCall>>,
-    ) -> Self {
+    pub fn assistant_with_calls(text: impl Into<String>, calls: Vec<TranscriptToolCall>) -> Self {
         Self {
-            tool_calls: calls.into(),
+            tool_calls: calls,
             ..Self::assistant(text)
         }
     }
@@ -319,8 +316,8 @@ impl TranscriptMessage {
 
     /// A `user` row of ordered parts. Its content is the text parts put together; the parts are kept only if one of
     /// them is not text.
-    pub fn user_with_parts(parts: impl Into<Vec<TranscriptPart>>) -> Self {
-        let parts = parts.into();
+    #[must_use]
+    pub fn user_with_parts(parts: Vec<TranscriptPart>) -> Self {
         let content = TranscriptPart::text_of(&parts);
         let media = parts.iter().any(|part| part.text().is_none());
         Self {
