@@ -414,3 +414,126 @@ impl fmt::Display for Shown<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::io;
+
+    use super::*;
+
+    fn stem() -> String {
+        "s-1".to_owned()
+    }
+
+    fn disk_full() -> Arc<dyn std::error::Error + Send + Sync> {
+        Arc::new(io::Error::from(io::ErrorKind::StorageFull))
+    }
+
+    #[test]
+    fn an_error_can_be_sent_shared_and_cloned() {
+        fn check<T: Send + Sync + Clone + 'static>() {}
+        check::<Error>();
+    }
+
+    #[test]
+    fn a_refusal_names_the_transcript_and_the_numbers() {
+        let stale = Error::Stale {
+            stem: stem(),
+            expected: 3,
+            found: 17,
+        };
+        assert_eq!(stale.kind(), ErrorKind::Stale);
+        assert_eq!(
+            stale.to_string(),
+            "transcript `s-1` was changed by another writer: the 3 rows of the baseline are not \
+             the 17 rows that are stored; read it again and repeat the call"
+        );
+        let limit = Error::GenerationLimit {
+            stem: stem(),
+            limit: 4096,
+        };
+        assert!(limit.to_string().contains("`s-1`"));
+        assert!(limit.to_string().contains("4096"));
+        let newer = Error::NewerFormat {
+            found: 9,
+            supported: 1,
+        };
+        assert!(newer.to_string().contains("version 9"));
+        assert!(newer.to_string().contains("up to 1"));
+    }
+
+    #[test]
+    fn a_store_that_is_open_names_its_holder_where_that_is_known() {
+        let open = |holder| Error::AlreadyOpen {
+            path: PathBuf::from("/data/t.redb"),
+            holder,
+        };
+        assert_eq!(
+            open(Some(4711)).to_string(),
+            "store `/data/t.redb` is already open in process 4711; close it there, or share that `Store`"
+        );
+        assert_eq!(
+            open(None).to_string(),
+            "store `/data/t.redb` is already open; close it there, or share that `Store`"
+        );
+    }
+
+    #[test]
+    fn control_characters_of_a_stem_are_shown_escaped() {
+        let stem = "a\u{1b}[2Jb\nc\0".to_owned();
+        let message = Error::Sealed { stem }.to_string();
+        assert!(message.contains(r"`a\u{1b}[2Jb\nc\0`"), "{message}");
+        assert!(!message.contains(char::is_control));
+    }
+
+    #[test]
+    fn a_long_stem_is_shown_shortened_and_kept_whole() {
+        let stem = "ü".repeat(1 << 19);
+        let error = Error::NotWritten { stem: stem.clone() };
+        let message = error.to_string();
+        assert!(message.contains("ü…` (1048576 bytes)"), "{message}");
+        assert_eq!(message.matches('ü').count(), Shown::CHARS);
+        assert!(matches!(error, Error::NotWritten { stem: whole } if whole == stem));
+    }
+
+    #[test]
+    fn a_stem_that_just_fits_is_shown_whole() {
+        let stem = "s".repeat(Shown::CHARS);
+        let message = Error::Deleted { stem: stem.clone() }.to_string();
+        assert!(message.contains(&format!("`{stem}`")));
+    }
+
+    #[test]
+    fn the_cause_of_a_failed_file_operation_can_be_reached_by_its_type() {
+        for error in [
+            Error::Io {
+                what: "syncing the journal".to_owned(),
+                source: disk_full(),
+            },
+            Error::Storage {
+                what: "committing".to_owned(),
+                source: disk_full(),
+            },
+            Error::Indeterminate {
+                what: "committing".to_owned(),
+                source: disk_full(),
+            },
+        ] {
+            let cause = error.source().and_then(|cause| cause.downcast_ref());
+            assert_eq!(
+                cause.map(io::Error::kind),
+                Some(io::ErrorKind::StorageFull),
+                "{error:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_error_of_another_store_speaks_for_itself() {
+        let error = Error::other("the bucket is gone");
+        assert_eq!(error.kind(), ErrorKind::Other);
+        assert_eq!(error.to_string(), "the bucket is gone");
+        assert!(error.source().is_none());
+    }
+}

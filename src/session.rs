@@ -229,3 +229,242 @@ fn component(key: &str) -> String {
     }
     format!("{out}-{:032x}", fnv128_u128(key.as_bytes()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn stems_are_those_that_exist_in_the_field() {
+        let worker =
+            SessionRef::child_of(&SessionRef::scoped("thread-1", "orchestrator"), "worker-7");
+        let cases = [
+            (
+                SessionRef::root("thread-1"),
+                "thread-1-2c9d1afa3c382fdf440b08a5f1f46fef",
+            ),
+            (
+                SessionRef::scoped("thread-1", "orchestrator"),
+                "thread-1-2c9d1afa3c382fdf440b08a5f1f46fef.orchestrator-57c4fd2d66355aa9fd1aea283ce94119",
+            ),
+            (
+                SessionRef::scoped("thread-1", "orchestrator").next_generation(),
+                "thread-1-2c9d1afa3c382fdf440b08a5f1f46fef.orchestrator-57c4fd2d66355aa9fd1aea283ce94119.g1",
+            ),
+            (
+                SessionRef::scoped("thread-1", ""),
+                "thread-1-2c9d1afa3c382fdf440b08a5f1f46fef.session-cbf29ce4842223259e3779b97f4a7c15",
+            ),
+            (
+                SessionRef::root(""),
+                "session-cbf29ce4842223259e3779b97f4a7c15",
+            ),
+            (
+                SessionRef::root("a__b"),
+                "a_b-148734836b861140caec286747020670",
+            ),
+            (
+                SessionRef::root("../../etc/passwd"),
+                "--_--_etc_passwd-2bef2c0bbbdefdfa5ec48241c1e174ca",
+            ),
+            (
+                SessionRef::root("héllo 日"),
+                "h_llo_-ece530477c4e17eeedf0565e9ea3e7fe",
+            ),
+            (
+                SessionRef::child_of(&SessionRef::scoped("t1", "o"), "r1"),
+                "t1-08c7ff07b56a5e169df6ae2967fa0806.o-af63e24c8601f6be22c050334b91834e__r1-08dc8307b57be76c9e0b3229680b915c",
+            ),
+            (
+                worker.clone(),
+                "thread-1-2c9d1afa3c382fdf440b08a5f1f46fef.orchestrator-57c4fd2d66355aa9fd1aea283ce94119__worker-7-249138c59027e1bb5888cc2ad52dc12b",
+            ),
+            (
+                SessionRef::child_of(&worker, "w2"),
+                "chain-58d53e16948578369fa97e8bbfd7e106__w2-08cb8407b56d75ec9dfa332967fd1fdc",
+            ),
+        ];
+        for (session, stem) in cases {
+            assert_eq!(session.session_id(), stem);
+            assert_eq!(session_stem(&session), stem);
+        }
+    }
+
+    #[test]
+    fn a_stem_shows_at_most_eighty_characters_of_a_key() {
+        let readable = |key: &str| {
+            let stem = SessionRef::root(key).session_id();
+            stem.rsplit_once('-').unwrap().0.to_owned()
+        };
+        assert_eq!(readable(&"x".repeat(81)), "x".repeat(80));
+        // Dropped underscores do not count.
+        assert_eq!(
+            readable(&format!("a{}{}", "_".repeat(100), "b".repeat(100))),
+            format!("a_{}", "b".repeat(78))
+        );
+        assert_eq!(readable(&"日".repeat(200)), "_");
+        assert_eq!(readable("a_._b"), "a_-_b");
+    }
+
+    #[test]
+    fn keys_that_look_alike_in_a_stem_are_still_told_apart() {
+        let keys = [
+            "a b", "a_b", "a/b", "a__b", "a\0b", "a.b", "a-b", " ", "", "session",
+        ];
+        let stems: HashSet<_> = keys.map(|key| SessionRef::root(key).session_id()).into();
+        assert_eq!(stems.len(), keys.len());
+    }
+
+    #[test]
+    fn a_blank_agent_is_a_scope_of_its_own() {
+        let (root, blank) = (SessionRef::root("k"), SessionRef::scoped("k", ""));
+        assert_eq!(blank.agent_id.as_deref(), Some(""));
+        assert_ne!(root, blank);
+        assert_ne!(root.session_id(), blank.session_id());
+    }
+
+    #[test]
+    fn generations_count_up_and_lead_back() {
+        let first = SessionRef::scoped("k", "a");
+        let third = first.next_generation().next_generation();
+        assert_eq!(third.generation, 2);
+        assert_eq!(third.first_generation(), first);
+        assert_eq!(third.base_stem(), first.session_id());
+        assert_eq!(third.session_id(), format!("{}.g2", first.session_id()));
+        assert_eq!(
+            third.parent_session_id(),
+            Some(first.next_generation().session_id())
+        );
+        assert_eq!(
+            first.next_generation().parent_session_id(),
+            Some(first.session_id())
+        );
+        assert_eq!(first.parent_session_id(), None);
+    }
+
+    #[test]
+    fn the_last_generation_is_its_own_successor() {
+        let last = SessionRef::root("k").with_generation(u32::MAX);
+        assert_eq!(last.next_generation(), last);
+    }
+
+    #[test]
+    fn a_child_carries_the_whole_line_of_its_ancestors() {
+        let root = SessionRef::root("k").next_generation();
+        let child = SessionRef::child_of(&root, "c");
+        let grandchild = SessionRef::child_of(&child.next_generation(), "g");
+        assert!(!root.is_subagent());
+        assert_eq!(root.parent_stem(), None);
+        assert!(child.is_subagent());
+        assert_eq!(child.generation, 0);
+        assert_eq!(child.parent_stem(), Some(root.session_id().as_str()));
+        assert_eq!(
+            grandchild.ancestors(),
+            [root.session_id(), child.next_generation().session_id()]
+        );
+        assert_eq!(
+            grandchild.next_generation().ancestors(),
+            grandchild.ancestors()
+        );
+        // The predecessor generation is not the delegating session.
+        assert_eq!(child.parent_session_id(), None);
+    }
+
+    #[test]
+    fn ancestors_are_part_of_equality_even_where_the_stem_is_the_same() {
+        let child = SessionRef::child_of(&SessionRef::root("k"), "c");
+        let kept = |ancestors| SessionRef::from_parts("c".to_owned(), None, 0, ancestors);
+        assert_eq!(kept(child.ancestors().to_vec()), child);
+        let mut deeper = vec!["elsewhere".to_owned()];
+        deeper.extend_from_slice(child.ancestors());
+        assert_eq!(kept(deeper.clone()).session_id(), child.session_id());
+        assert_ne!(kept(deeper), child);
+    }
+
+    #[test]
+    fn only_a_canonical_ending_of_a_stem_is_its_generation() {
+        let cases = [
+            ("s.g1", ("s", 1)),
+            ("s.g4294967295", ("s", u32::MAX)),
+            ("s.g4294967296", ("s.g4294967296", 0)),
+            ("s.g0", ("s.g0", 0)),
+            ("s.g01", ("s.g01", 0)),
+            ("s.g", ("s.g", 0)),
+            ("s.g+1", ("s.g+1", 0)),
+            ("s.g1x", ("s.g1x", 0)),
+            ("s.g١", ("s.g١", 0)),
+            (".g1", (".g1", 0)),
+            ("s.g1.g2", ("s.g1", 2)),
+            ("s.g1__c", ("s.g1__c", 0)),
+            ("s__c.g3", ("s__c", 3)),
+            ("", ("", 0)),
+        ];
+        for (stem, parts) in cases {
+            assert_eq!(split_generation(stem), parts, "{stem}");
+        }
+    }
+
+    #[test]
+    fn a_stem_is_a_subagents_if_something_stands_on_both_sides_of_its_first_separator() {
+        let cases = [
+            ("a__b", Some("a")),
+            ("a__b__c", Some("a__b")),
+            ("a__b.g1", Some("a")),
+            ("a___b", Some("a_")),
+            ("a__b__", Some("a__b")),
+            ("__a__b", None),
+            ("a__", None),
+            ("__", None),
+            ("a_b", None),
+            ("", None),
+        ];
+        for (stem, parent) in cases {
+            assert_eq!(is_subagent_stem(stem), parent.is_some(), "{stem}");
+            assert_eq!(parent_part(stem), parent, "{stem}");
+        }
+    }
+
+    #[test]
+    fn the_stem_of_a_ref_says_the_same_as_the_ref() {
+        let root = SessionRef::scoped("a__b.g7", "__x__");
+        let child = SessionRef::child_of(&root.next_generation(), "c__d.g9");
+        assert!(!is_subagent_stem(&root.session_id()));
+        assert_eq!(split_generation(&root.session_id()).1, 0);
+        assert!(is_subagent_stem(&child.session_id()));
+        let stem = child.next_generation().session_id();
+        assert_eq!(split_generation(&stem), (child.session_id().as_str(), 1));
+        assert_eq!(
+            parent_part(&stem),
+            Some(bounded(&root.next_generation().session_id()).as_str())
+        );
+    }
+
+    #[test]
+    fn a_long_stem_stands_in_its_childrens_by_a_digest() {
+        let (fits, long) = ("s".repeat(110), "s".repeat(111));
+        assert_eq!(bounded(&fits), fits);
+        let digest = chain_digest(&bounded(&long));
+        assert_eq!(digest, Some(fnv128_u128(long.as_bytes())));
+    }
+
+    #[test]
+    fn only_an_exact_digest_stands_for_a_long_stem() {
+        let hex = "58d53e16948578369fa97e8bbfd7e106";
+        assert_eq!(
+            chain_digest(&format!("chain-{hex}")),
+            Some(0x58d5_3e16_9485_7836_9fa9_7e8b_bfd7_e106)
+        );
+        for stem in [
+            format!("chain-{}", hex.to_uppercase()),
+            format!("chain-{hex}0"),
+            format!("chain-{}", &hex[1..]),
+            format!("chain-+{}", &hex[1..]),
+            format!("chain-{hex}__c"),
+            hex.to_owned(),
+        ] {
+            assert_eq!(chain_digest(&stem), None, "{stem}");
+        }
+    }
+}
