@@ -203,3 +203,157 @@ fn push_object<const N: usize>(
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> TranscriptPart {
+        TranscriptPart::Text {
+            text: text.to_owned(),
+        }
+    }
+
+    fn image(url: &str) -> TranscriptPart {
+        TranscriptPart::Image {
+            url: url.to_owned(),
+        }
+    }
+
+    fn path(path: &str) -> TranscriptMediaRef {
+        TranscriptMediaRef::Path {
+            path: path.to_owned(),
+        }
+    }
+
+    fn every_kind() -> TranscriptMessage {
+        TranscriptMessage::user_with_parts(vec![
+            text("a "),
+            image("i"),
+            TranscriptPart::Audio {
+                source: path("/p \"q\""),
+                mime_type: "audio/wav".to_owned(),
+            },
+            TranscriptPart::Video {
+                source: TranscriptMediaRef::Url {
+                    url: "v".to_owned(),
+                },
+                mime_type: "video/mp4".to_owned(),
+            },
+            text(" b\n"),
+            TranscriptPart::Document {
+                source: path("d"),
+                mime_type: "application/pdf".to_owned(),
+            },
+        ])
+    }
+
+    fn with_calls(text: &str) -> TranscriptMessage {
+        let call = TranscriptToolCall {
+            id: "c1".to_owned(),
+            name: "ls".to_owned(),
+            arguments: "{\"d\":1}".to_owned(),
+            extra_content: Some(serde_json::json!({"s": 1})),
+        };
+        TranscriptMessage::assistant_with_calls(text, vec![call])
+    }
+
+    #[test]
+    fn structure_is_encoded_as_older_hosts_encode_it() {
+        let cases = [
+            (
+                with_calls("hi"),
+                r#"{"content":"hi","tool_calls":[{"id":"c1","name":"ls","arguments":"{\"d\":1}","extra_content":{"s":1}}]}"#,
+            ),
+            (
+                with_calls(""),
+                r#"{"content":null,"tool_calls":[{"id":"c1","name":"ls","arguments":"{\"d\":1}","extra_content":{"s":1}}]}"#,
+            ),
+            (
+                TranscriptMessage::tool_result("c1", "out\n"),
+                r#"{"tool_call_id":"c1","content":"out\n"}"#,
+            ),
+            (
+                TranscriptMessage::user_with_parts(vec![text("see "), image("u"), text(" ok?")]),
+                "see [OH_IMAGE:u] ok?",
+            ),
+            (
+                every_kind(),
+                concat!(
+                    r#"{"_tinyagents_media_parts":[{"type":"text","text":"a "},{"type":"image","url":"i"},"#,
+                    r#"{"type":"audio","source":{"type":"path","path":"/p \"q\""},"mime_type":"audio/wav"},"#,
+                    r#"{"type":"video","source":{"type":"url","url":"v"},"mime_type":"video/mp4"},"#,
+                    r#"{"type":"text","text":" b\n"},"#,
+                    r#"{"type":"document","source":{"type":"path","path":"d"},"mime_type":"application/pdf"}]}"#
+                ),
+            ),
+            (TranscriptMessage::assistant("plain"), "plain"),
+            (TranscriptMessage::tool("plain"), "plain"),
+            (TranscriptMessage::system("{}"), "{}"),
+        ];
+        for (row, encoded) in cases {
+            assert_eq!(row.legacy_content(), encoded);
+            // What was encoded is lifted to the same row again.
+            let back = TranscriptMessage::from_legacy(row.role.clone(), encoded);
+            assert_eq!(back, row);
+            assert!(back.same_row_as(&row));
+        }
+    }
+
+    #[test]
+    fn a_lifted_row_is_encoded_byte_for_byte_as_it_was_until_it_is_edited() {
+        let odd = "{ \"content\": \"out\", \"x\": 1e2, \"tool_call_id\": \"c1\" }";
+        let mut row = TranscriptMessage::from_legacy("tool", odd);
+        assert_eq!(row.legacy_content(), odd);
+        row.content = "other".to_owned();
+        assert_eq!(
+            row.legacy_content(),
+            r#"{"tool_call_id":"c1","content":"other"}"#
+        );
+    }
+
+    #[test]
+    fn an_empty_list_of_parts_is_no_structure() {
+        let row = TranscriptMessage {
+            parts: Some(Vec::new()),
+            ..TranscriptMessage::user("hi")
+        };
+        assert_eq!(row.legacy_content(), "hi");
+        assert_eq!(row.display_content(), "hi");
+    }
+
+    #[test]
+    fn the_media_json_is_what_serde_writes_where_keys_keep_their_order() {
+        let parts = every_kind().parts.unwrap();
+        assert_eq!(
+            media_json(&parts, KeyOrder::Declared),
+            format!(
+                "{MEDIA_OPEN}{}{MEDIA_CLOSE}",
+                serde_json::to_string(&parts).unwrap()
+            )
+        );
+    }
+
+    #[test]
+    fn a_person_is_shown_media_in_its_place() {
+        assert_eq!(
+            every_kind().display_content(),
+            "a [IMAGE:i][AUDIO:/p \"q\"][VIDEO:v] b\n[DOCUMENT:d]"
+        );
+        assert_eq!(TranscriptMessage::user("hi").display_content(), "hi");
+        assert_eq!(with_calls("hi").display_content(), "hi");
+    }
+
+    #[test]
+    fn a_person_is_shown_text_and_not_its_encoding() {
+        assert_eq!(
+            TranscriptMessage::user("see [OH_IMAGE:u]").display_content(),
+            "see [IMAGE:u]"
+        );
+        let encoded = with_calls("hi").legacy_content();
+        assert_eq!(
+            TranscriptMessage::assistant(encoded).display_content(),
+            "hi"
+        );
+    }
+}

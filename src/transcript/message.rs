@@ -388,3 +388,233 @@ impl TranscriptPart {
         parts.iter().filter_map(Self::text).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, json, to_string};
+
+    use super::*;
+    use crate::transcript::MessageUsage;
+
+    fn call() -> TranscriptToolCall {
+        TranscriptToolCall {
+            id: "c1".to_owned(),
+            name: "ls".to_owned(),
+            arguments: "{\"dir\":".to_owned(),
+            extra_content: None,
+        }
+    }
+
+    fn document() -> TranscriptPart {
+        TranscriptPart::Document {
+            source: TranscriptMediaRef::Path {
+                path: "/tmp/a.pdf".to_owned(),
+            },
+            mime_type: "application/pdf".to_owned(),
+        }
+    }
+
+    fn text(text: &str) -> TranscriptPart {
+        TranscriptPart::Text {
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_plain_row_serializes_its_ever_present_fields_only() {
+        assert_eq!(
+            to_string(&TranscriptMessage::user("hi")).unwrap(),
+            r#"{"id":null,"role":"user","content":"hi","extra_metadata":null,"cache_breakpoints":[],"preserve_request_id":false,"interrupted":false}"#
+        );
+    }
+
+    #[test]
+    fn a_full_row_serializes_every_field_and_reads_back_equal() {
+        let row = TranscriptMessage {
+            id: Some("m1".to_owned()),
+            tool_calls: vec![TranscriptToolCall {
+                extra_content: Some(json!({"sig": 1})),
+                ..call()
+            }],
+            tool_call_id: Some("c0".to_owned()),
+            parts: Some(vec![document()]),
+            extra_metadata: Some(json!({"k": [1.5]})),
+            cache_breakpoints: vec![0, 7],
+            turn_usage: Some(TurnUsage::default()),
+            request_id: Some("rq".to_owned()),
+            preserve_request_id: true,
+            interrupted: true,
+            tool_failure: Some(ToolFailure::failed().with_detail("denied")),
+            ..TranscriptMessage::assistant("a")
+        };
+        let json = to_string(&row).unwrap();
+        assert_eq!(
+            json,
+            concat!(
+                r#"{"id":"m1","role":"assistant","content":"a","#,
+                r#""tool_calls":[{"id":"c1","name":"ls","arguments":"{\"dir\":","extra_content":{"sig":1}}],"#,
+                r#""tool_call_id":"c0","#,
+                r#""parts":[{"type":"document","source":{"type":"path","path":"/tmp/a.pdf"},"mime_type":"application/pdf"}],"#,
+                r#""extra_metadata":{"k":[1.5]},"cache_breakpoints":[0,7],"#,
+                r#""turn_usage":{"provider":"","model":"","usage":{"input":0,"output":0,"cached_input":0,"context_window":0,"cost_usd":0.0,"last_call_input":0,"last_call_output":0},"ts":"","tool_calls":[],"iteration":0},"#,
+                r#""request_id":"rq","preserve_request_id":true,"interrupted":true,"#,
+                r#""tool_failure":{"failed":true,"detail":"denied"}}"#
+            )
+        );
+        assert_eq!(from_str::<TranscriptMessage>(&json).unwrap(), row);
+    }
+
+    #[test]
+    fn a_row_of_role_and_content_alone_reads_as_the_constructor_makes_it() {
+        let row: TranscriptMessage = from_str(r#"{"role":"assistant","content":"hi"}"#).unwrap();
+        assert_eq!(row, TranscriptMessage::assistant("hi"));
+        assert!(row.legacy.as_deref().is_none());
+    }
+
+    #[test]
+    fn unknown_keys_are_ignored_and_required_ones_are_not_made_up() {
+        let row: TranscriptMessage =
+            from_str(r#"{"content":"hi","v":3,"role":"user","shape":{"x":[1]}}"#).unwrap();
+        assert_eq!(row, TranscriptMessage::user("hi"));
+        assert!(from_str::<TranscriptMessage>(r#"{"role":"user"}"#).is_err());
+        assert!(from_str::<TranscriptMessage>(r#"{"content":"hi"}"#).is_err());
+        assert!(from_str::<TranscriptMessage>(r#"{"role":"user","content":null}"#).is_err());
+        assert!(from_str::<TranscriptToolCall>(r#"{"id":"c","name":"n"}"#).is_err());
+    }
+
+    #[test]
+    fn a_failure_that_is_none_reads_back_as_absent() {
+        let row = TranscriptMessage::tool_result("c1", "ok").with_tool_failure(ToolFailure {
+            failed: false,
+            detail: Some("left over".to_owned()),
+        });
+        let back: TranscriptMessage = from_str(&to_string(&row).unwrap()).unwrap();
+        assert_eq!(back, TranscriptMessage::tool_result("c1", "ok"));
+        let bare: TranscriptMessage =
+            from_str(r#"{"role":"tool","content":"","tool_failure":{}}"#).unwrap();
+        assert_eq!(bare.tool_failure, None);
+        let null: TranscriptMessage =
+            from_str(r#"{"role":"tool","content":"","tool_failure":null}"#).unwrap();
+        assert_eq!(null.tool_failure, None);
+    }
+
+    #[test]
+    fn parts_and_places_are_tagged_by_their_type() {
+        let url = TranscriptMediaRef::Url {
+            url: "https://ex.org/v".to_owned(),
+        };
+        let parts = vec![
+            text("t"),
+            TranscriptPart::Image {
+                url: "u".to_owned(),
+            },
+            TranscriptPart::Audio {
+                source: url.clone(),
+                mime_type: "audio/wav".to_owned(),
+            },
+            TranscriptPart::Video {
+                source: url,
+                mime_type: "video/mp4".to_owned(),
+            },
+        ];
+        let json = to_string(&parts).unwrap();
+        assert_eq!(
+            json,
+            concat!(
+                r#"[{"type":"text","text":"t"},{"type":"image","url":"u"},"#,
+                r#"{"type":"audio","source":{"type":"url","url":"https://ex.org/v"},"mime_type":"audio/wav"},"#,
+                r#"{"type":"video","source":{"type":"url","url":"https://ex.org/v"},"mime_type":"video/mp4"}]"#
+            )
+        );
+        assert_eq!(from_str::<Vec<TranscriptPart>>(&json).unwrap(), parts);
+    }
+
+    #[test]
+    fn a_live_legacy_text_is_a_bare_string_that_survives_json() {
+        let envelope =
+            r#"{ "tool_calls": [{"id":"c1","name":"ls","arguments":""}], "extra": true }"#;
+        let row = TranscriptMessage::from_legacy("assistant", envelope);
+        let json = to_string(&row).unwrap();
+        let value: Value = from_str(&json).unwrap();
+        assert_eq!(value["legacy"], envelope);
+        let back: TranscriptMessage = from_str(&json).unwrap();
+        assert_eq!(back.legacy_content(), envelope);
+    }
+
+    #[test]
+    fn a_legacy_text_that_the_row_no_longer_means_is_not_serialized() {
+        let mut row = TranscriptMessage::from_legacy("user", "see [OH_IMAGE:u]");
+        row.content.push_str(" too");
+        assert!(row.legacy.as_deref().is_some());
+        assert!(!to_string(&row).unwrap().contains("legacy"));
+    }
+
+    #[test]
+    fn how_a_row_was_once_encoded_makes_no_difference_to_equality() {
+        let envelope = r#"{"tool_call_id":"c1","content":"out"}"#;
+        assert_eq!(
+            TranscriptMessage::from_legacy("tool", envelope),
+            TranscriptMessage::tool_result("c1", "out")
+        );
+        assert_eq!(
+            LegacyText::from_option(Some("a".to_owned())),
+            LegacyText::default()
+        );
+    }
+
+    #[test]
+    fn constructors_set_what_they_say_and_nothing_else() {
+        assert_eq!(TranscriptMessage::system("s").role, "system");
+        assert_eq!(
+            TranscriptMessage::tool("t"),
+            TranscriptMessage::new("tool", "t")
+        );
+        let calls = TranscriptMessage::assistant_with_calls("a", vec![call()]);
+        assert_eq!(calls.tool_calls, [call()]);
+        assert_eq!((&*calls.role, &*calls.content), ("assistant", "a"));
+        let answer = TranscriptMessage::tool_result("c1", "out");
+        assert_eq!(answer.tool_call_id.as_deref(), Some("c1"));
+        assert_eq!(answer.id, None);
+        let row = TranscriptMessage::user("u").with_id("m1");
+        assert_eq!(row.id.as_deref(), Some("m1"));
+        let usage = TurnUsage {
+            usage: MessageUsage {
+                input: 1,
+                ..MessageUsage::default()
+            },
+            ..TurnUsage::default()
+        };
+        let row = row
+            .with_request_id("rq")
+            .with_extra_metadata(json!(1))
+            .with_turn_usage(usage.clone());
+        assert_eq!(row.request_id.as_deref(), Some("rq"));
+        assert!(!row.preserve_request_id);
+        assert_eq!(row.extra_metadata, Some(json!(1)));
+        assert_eq!(row.turn_usage, Some(usage));
+    }
+
+    #[test]
+    fn parts_of_a_user_row_are_kept_only_with_media() {
+        let row = TranscriptMessage::user_with_parts(vec![text("a "), document(), text("b")]);
+        assert_eq!(row.content, "a b");
+        assert_eq!(row.parts.as_ref().map(Vec::len), Some(3));
+        assert_eq!(
+            TranscriptMessage::user_with_parts(vec![text("a "), text("b")]),
+            TranscriptMessage::user("a b")
+        );
+        assert_eq!(
+            TranscriptMessage::user_with_parts(Vec::new()),
+            TranscriptMessage::user("")
+        );
+    }
+
+    #[test]
+    fn a_row_with_any_structure_is_typed() {
+        assert!(!TranscriptMessage::assistant("a").is_typed());
+        assert!(!TranscriptMessage::assistant_with_calls("a", Vec::new()).is_typed());
+        assert!(TranscriptMessage::assistant_with_calls("a", vec![call()]).is_typed());
+        assert!(TranscriptMessage::tool_result("c", "o").is_typed());
+        assert!(TranscriptMessage::user_with_parts(vec![document()]).is_typed());
+    }
+}
