@@ -16,6 +16,10 @@ pub mod turn_lock;
 pub mod conformance;
 
 pub use error::{Error, ErrorKind, Result};
+pub use locator::{
+    ThreadTranscript, ThreadTranscripts, TranscriptHistory, TranscriptLocator, TranscriptRead,
+};
+pub use memory::InMemoryTranscriptLocator;
 pub use session::{SessionRef, session_stem};
 pub use transcript::{
     BACKGROUND_METADATA_KEY, BackgroundAppend, BackgroundAppendOutcome, BackgroundOrigin,
