@@ -83,3 +83,104 @@ pub enum BackgroundAppendOutcome {
     /// Nothing was ever written to the session; nothing was created.
     NoSession,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, json, to_string};
+
+    use super::*;
+
+    #[test]
+    fn an_origin_is_read_from_a_rows_metadata() {
+        let origin = |provenance| {
+            Some(BackgroundOrigin {
+                idempotency_key: "run-9".to_owned(),
+                provenance,
+            })
+        };
+        let read = |value| BackgroundOrigin::in_metadata(Some(&value));
+        assert_eq!(
+            read(json!({"other": 1, "background_origin": {
+                "idempotency_key": "run-9", "provenance": {"n": 1.5}, "unknown": true
+            }})),
+            origin(json!({"n": 1.5}))
+        );
+        assert_eq!(
+            read(json!({"background_origin": {"idempotency_key": "run-9"}})),
+            origin(Value::Null)
+        );
+    }
+
+    #[test]
+    fn a_malformed_origin_is_none() {
+        assert_eq!(BackgroundOrigin::in_metadata(None), None);
+        for metadata in [
+            json!(null),
+            json!([]),
+            json!("background_origin"),
+            json!({}),
+            json!({"background_origin": null}),
+            json!({"background_origin": "run-9"}),
+            json!({"background_origin": ["run-9", null]}),
+            json!({"background_origin": {"provenance": 1}}),
+            json!({"background_origin": {"idempotency_key": 9}}),
+        ] {
+            assert_eq!(
+                BackgroundOrigin::in_metadata(Some(&metadata)),
+                None,
+                "{metadata}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_origin_always_serializes_its_provenance() {
+        let origin = BackgroundOrigin {
+            idempotency_key: "k".to_owned(),
+            provenance: Value::Null,
+        };
+        let json = r#"{"idempotency_key":"k","provenance":null}"#;
+        assert_eq!(to_string(&origin).unwrap(), json);
+        assert_eq!(from_str::<BackgroundOrigin>(json).unwrap(), origin);
+    }
+
+    #[test]
+    fn a_request_expects_a_generation_only_when_told_to() {
+        let append = BackgroundAppend::new(" k ", json!(1));
+        assert_eq!(append.idempotency_key, " k ");
+        assert_eq!(append.expected_generation, None);
+        assert_eq!(
+            to_string(&append).unwrap(),
+            r#"{"idempotency_key":" k ","provenance":1}"#
+        );
+        let append = append.expecting_generation(0);
+        let json = r#"{"idempotency_key":" k ","provenance":1,"expected_generation":0}"#;
+        assert_eq!(to_string(&append).unwrap(), json);
+        assert_eq!(from_str::<BackgroundAppend>(json).unwrap(), append);
+    }
+
+    #[test]
+    fn every_outcome_reads_back_equal() {
+        for (outcome, json) in [
+            (
+                BackgroundAppendOutcome::Appended { generation: 1 },
+                r#"{"appended":{"generation":1}}"#,
+            ),
+            (
+                BackgroundAppendOutcome::Duplicate { generation: 2 },
+                r#"{"duplicate":{"generation":2}}"#,
+            ),
+            (
+                BackgroundAppendOutcome::StaleGeneration {
+                    expected: 1,
+                    head: 2,
+                },
+                r#"{"stale_generation":{"expected":1,"head":2}}"#,
+            ),
+            (BackgroundAppendOutcome::NoSession, r#""no_session""#),
+        ] {
+            assert_eq!(to_string(&outcome).unwrap(), json);
+            assert_eq!(from_str::<BackgroundAppendOutcome>(json).unwrap(), outcome);
+        }
+    }
+}

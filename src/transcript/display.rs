@@ -110,3 +110,88 @@ pub struct DisplaySlice {
     /// Whether there are records before the first of these.
     pub more: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, json, to_string};
+
+    use super::*;
+
+    fn message() -> DisplayMessage {
+        DisplayMessage {
+            message: TranscriptMessage::user("hi"),
+            interrupted: false,
+            request_id: None,
+            iteration: None,
+            ts: None,
+            turn_usage: None,
+            reasoning_content: None,
+            failure: false,
+            failure_detail: None,
+            background: None,
+            uuid: Uuid::from_u128(7),
+            revises: None,
+        }
+    }
+
+    #[test]
+    fn a_shown_row_leaves_out_what_is_not_known_of_it() {
+        let row = to_string(&message().message).unwrap();
+        assert_eq!(
+            to_string(&message()).unwrap(),
+            format!(
+                r#"{{"message":{row},"interrupted":false,"failure":false,"uuid":"00000000-0000-0000-0000-000000000007"}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn a_display_reads_back_equal() {
+        let full = DisplayMessage {
+            request_id: Some("rq".to_owned()),
+            iteration: Some(2),
+            ts: Some("t".to_owned()),
+            turn_usage: Some(TurnUsage::default()),
+            reasoning_content: Some("hm".to_owned()),
+            failure: true,
+            failure_detail: Some("denied".to_owned()),
+            background: Some(BackgroundOrigin {
+                idempotency_key: "k".to_owned(),
+                provenance: json!({"n": 1.5}),
+            }),
+            revises: Some(Uuid::from_u128(6)),
+            ..message()
+        };
+        let marker = CompactionMarker {
+            uuid: Uuid::from_u128(8),
+            replacement: vec![full, message()],
+            ts: Some("t".to_owned()),
+            request_id: None,
+            metadata: Some(json!({"trigger": "auto"})),
+        };
+        let records = vec![
+            DisplayRecord::Message(Box::new(message())),
+            DisplayRecord::Compaction(marker),
+        ];
+        let display = DisplaySessionTranscript {
+            meta: TranscriptMeta::new("planner"),
+            records: records.clone(),
+            unattached: vec![UsageRecord {
+                uuid: Uuid::from_u128(9),
+                usage: TurnUsage::default(),
+                request_id: None,
+                ts: None,
+            }],
+        };
+        let json = to_string(&display).unwrap();
+        let back: DisplaySessionTranscript = from_str(&json).unwrap();
+        assert_eq!(back, display);
+        let slice = DisplaySlice {
+            meta: display.meta,
+            records: (4..).zip(records).collect(),
+            more: true,
+        };
+        let json = to_string(&slice).unwrap();
+        assert_eq!(from_str::<DisplaySlice>(&json).unwrap(), slice);
+    }
+}

@@ -56,23 +56,6 @@ impl TranscriptMessage {
     }
 }
 
-impl TranscriptMediaRef {
-    /// The path or the address.
-    fn address(&self) -> &str {
-        match self {
-            Self::Path { path } => path,
-            Self::Url { url } => url,
-        }
-    }
-}
-
-impl TranscriptPart {
-    /// Whether the part is media that the image markers cannot express.
-    pub(super) fn is_beyond_images(&self) -> bool {
-        !matches!(self, Self::Text { .. } | Self::Image { .. })
-    }
-}
-
 /// The text encoding of a row's structure; `None` for a row that has none.
 fn encode(row: &TranscriptMessage) -> Option<String> {
     #[derive(Serialize)]

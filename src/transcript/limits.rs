@@ -129,3 +129,174 @@ fn check_calls(calls: &[TranscriptToolCall]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::transcript::MessageUsage;
+
+    /// Arrays and objects in turn, so many levels of them.
+    fn nested(levels: usize) -> Value {
+        (0..levels).fold(Value::Null, |inner, level| match level % 2 {
+            0 => json!([inner]),
+            _ => json!({ "k": inner }),
+        })
+    }
+
+    fn costing(cost_usd: f64) -> TurnUsage {
+        TurnUsage {
+            usage: MessageUsage {
+                cost_usd,
+                ..MessageUsage::default()
+            },
+            ..TurnUsage::default()
+        }
+    }
+
+    fn with_extra(levels: usize) -> TranscriptToolCall {
+        TranscriptToolCall {
+            extra_content: Some(nested(levels)),
+            ..TranscriptToolCall::default()
+        }
+    }
+
+    fn refusal(message: &TranscriptMessage) -> Option<ErrorKind> {
+        check_message("s", message).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn an_id_may_have_a_mebibyte_and_no_more() {
+        let id = "x".repeat(MAX_ID_BYTES);
+        assert!(check_id("thread id", &id).is_ok());
+        assert!(check_id("thread id", "").is_ok());
+        let error = check_id("thread id", &format!("{id}x")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidId);
+        assert_eq!(
+            error.to_string(),
+            "invalid thread id: 1048577 bytes, the limit is 1048576"
+        );
+    }
+
+    #[test]
+    fn json_may_have_128_levels_and_no_more() {
+        assert!(check_nesting(&json!("scalar")).is_ok());
+        assert!(check_nesting(&nested(MAX_NESTING)).is_ok());
+        let error = check_nesting(&json!({"a": [], "b": nested(128), "c": 1})).unwrap_err();
+        assert!(matches!(
+            error,
+            Error::TooLarge {
+                what: "nesting",
+                size: 129,
+                limit: 128
+            }
+        ));
+    }
+
+    #[test]
+    fn depth_counts_levels_of_arrays_and_objects() {
+        assert!(!json_depth_exceeds(&json!(7), 0));
+        assert!(json_depth_exceeds(&json!([]), 0));
+        assert!(!json_depth_exceeds(&json!({"a": 1}), 1));
+        assert!(json_depth_exceeds(&json!([1, {"a": 1}]), 1));
+        assert_eq!(json_depth(&json!(7)), 0);
+        assert_eq!(json_depth(&json!([1, {"a": []}, []])), 3);
+    }
+
+    #[test]
+    fn every_id_of_a_row_is_limited() {
+        let long = "x".repeat(MAX_ID_BYTES + 1);
+        let plain = TranscriptMessage::user("hi");
+        let call = TranscriptToolCall {
+            id: long.clone(),
+            ..TranscriptToolCall::default()
+        };
+        let usage = TurnUsage {
+            tool_calls: vec![call.clone()],
+            ..TurnUsage::default()
+        };
+        assert_eq!(refusal(&plain), None);
+        for row in [
+            TranscriptMessage::new(long.clone(), ""),
+            plain.clone().with_id(long.clone()),
+            plain.clone().with_request_id(long.clone()),
+            TranscriptMessage::tool_result(long.clone(), ""),
+            TranscriptMessage::assistant_with_calls("", vec![call]),
+            plain.with_turn_usage(usage),
+        ] {
+            assert_eq!(refusal(&row), Some(ErrorKind::InvalidId));
+        }
+        assert_eq!(refusal(&TranscriptMessage::user(long)), None);
+    }
+
+    #[test]
+    fn all_json_of_a_row_is_limited() {
+        let rows = |levels| {
+            let plain = TranscriptMessage::assistant("hi");
+            let usage = TurnUsage {
+                tool_calls: vec![with_extra(levels)],
+                ..TurnUsage::default()
+            };
+            [
+                plain.clone().with_extra_metadata(nested(levels)),
+                TranscriptMessage::assistant_with_calls("", vec![with_extra(levels)]),
+                plain.with_turn_usage(usage),
+            ]
+        };
+        for row in rows(128) {
+            assert_eq!(refusal(&row), None);
+        }
+        for row in rows(129) {
+            assert_eq!(refusal(&row), Some(ErrorKind::TooLarge));
+        }
+    }
+
+    #[test]
+    fn a_cost_is_a_finite_amount_within_the_limit_and_may_be_a_refund() {
+        for cost in [0.0, 1e9, -1e9, -0.02] {
+            assert!(check_usage("s", &costing(cost)).is_ok(), "{cost}");
+        }
+        for cost in [
+            f64::NAN,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+            1e9 + 1.0,
+            -1e9 - 1.0,
+        ] {
+            let error = check_usage("s", &costing(cost)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidMessage, "{cost}");
+            let row = TranscriptMessage::assistant("a").with_turn_usage(costing(cost));
+            assert_eq!(refusal(&row), Some(ErrorKind::InvalidMessage), "{cost}");
+        }
+    }
+
+    #[test]
+    fn a_header_with_an_amount_that_is_no_number_is_refused() {
+        let meta = TranscriptMeta::new("planner");
+        assert!(check_meta("s", &meta.clone().with_charged_amount_usd(1e300)).is_ok());
+        for amount in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let meta = meta.clone().with_charged_amount_usd(amount);
+            let error = check_meta("s", &meta).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidMessage, "{amount}");
+        }
+    }
+
+    #[test]
+    fn every_id_of_a_header_is_limited() {
+        let long = "x".repeat(MAX_ID_BYTES + 1);
+        let meta = TranscriptMeta::new("planner");
+        for meta in [
+            TranscriptMeta::new(long.clone()),
+            meta.clone().with_agent_id(long.clone()),
+            meta.clone().with_thread_id(long.clone()),
+            meta.clone().with_task_id(long.clone()),
+            meta.clone().with_session_id(long.clone()),
+            meta.with_parent_session_id(long),
+        ] {
+            let error = check_meta("s", &meta).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidId);
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::TurnUsage;
+use super::{TranscriptPart, TurnUsage};
 
 /// A call of a tool by the model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,59 +17,6 @@ pub struct TranscriptToolCall {
     /// What else the provider attached to the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_content: Option<Value>,
-}
-
-/// Where media is. It never holds the bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum TranscriptMediaRef {
-    /// A file of the host.
-    Path {
-        /// Its path, in the host's words.
-        path: String,
-    },
-    /// A resource elsewhere.
-    Url {
-        /// Its address.
-        url: String,
-    },
-}
-
-/// One part of a user row with media.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum TranscriptPart {
-    /// Text.
-    Text {
-        /// The text.
-        text: String,
-    },
-    /// An image.
-    Image {
-        /// Its address.
-        url: String,
-    },
-    /// Sound.
-    Audio {
-        /// Where it is.
-        source: TranscriptMediaRef,
-        /// Its MIME type.
-        mime_type: String,
-    },
-    /// Moving pictures.
-    Video {
-        /// Where it is.
-        source: TranscriptMediaRef,
-        /// Its MIME type.
-        mime_type: String,
-    },
-    /// A document.
-    Document {
-        /// Where it is.
-        source: TranscriptMediaRef,
-        /// Its MIME type.
-        mime_type: String,
-    },
 }
 
 /// That a tool row is the result of a call that failed.
@@ -374,27 +321,12 @@ impl TranscriptMessage {
     }
 }
 
-impl TranscriptPart {
-    /// The text of a text part.
-    pub(crate) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Text { text } => Some(text),
-            _ => None,
-        }
-    }
-
-    /// The text of all text parts, put together.
-    pub(crate) fn text_of(parts: &[Self]) -> String {
-        parts.iter().filter_map(Self::text).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{from_str, json, to_string};
 
     use super::*;
-    use crate::transcript::MessageUsage;
+    use crate::transcript::{MessageUsage, TranscriptMediaRef};
 
     fn call() -> TranscriptToolCall {
         TranscriptToolCall {
@@ -496,37 +428,6 @@ mod tests {
         let null: TranscriptMessage =
             from_str(r#"{"role":"tool","content":"","tool_failure":null}"#).unwrap();
         assert_eq!(null.tool_failure, None);
-    }
-
-    #[test]
-    fn parts_and_places_are_tagged_by_their_type() {
-        let url = TranscriptMediaRef::Url {
-            url: "https://ex.org/v".to_owned(),
-        };
-        let parts = vec![
-            text("t"),
-            TranscriptPart::Image {
-                url: "u".to_owned(),
-            },
-            TranscriptPart::Audio {
-                source: url.clone(),
-                mime_type: "audio/wav".to_owned(),
-            },
-            TranscriptPart::Video {
-                source: url,
-                mime_type: "video/mp4".to_owned(),
-            },
-        ];
-        let json = to_string(&parts).unwrap();
-        assert_eq!(
-            json,
-            concat!(
-                r#"[{"type":"text","text":"t"},{"type":"image","url":"u"},"#,
-                r#"{"type":"audio","source":{"type":"url","url":"https://ex.org/v"},"mime_type":"audio/wav"},"#,
-                r#"{"type":"video","source":{"type":"url","url":"https://ex.org/v"},"mime_type":"video/mp4"}]"#
-            )
-        );
-        assert_eq!(from_str::<Vec<TranscriptPart>>(&json).unwrap(), parts);
     }
 
     #[test]

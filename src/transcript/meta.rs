@@ -204,3 +204,84 @@ pub struct SessionTranscript {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Value>,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, json, to_string};
+
+    use super::*;
+
+    #[test]
+    fn a_new_header_is_of_now_and_has_counted_nothing() {
+        let before = Timestamp::now();
+        let meta = TranscriptMeta::new("planner");
+        let created: Timestamp = meta.created.parse().unwrap();
+        assert!(before <= created && created <= Timestamp::now());
+        assert_eq!(meta.updated, meta.created);
+        assert_eq!(meta.agent_name, "planner");
+        assert_eq!(meta.dispatcher, "native");
+        assert_eq!((meta.turn_count, meta.charged_amount_usd), (0, 0.0));
+    }
+
+    #[test]
+    fn a_header_leaves_out_what_is_not_set() {
+        let meta = TranscriptMeta::new("planner")
+            .with_created("c")
+            .with_updated("u");
+        let json = r#"{"agent_name":"planner","dispatcher":"native","created":"c","updated":"u","turn_count":0,"input_tokens":0,"output_tokens":0,"cached_input_tokens":0,"charged_amount_usd":0.0}"#;
+        assert_eq!(to_string(&meta).unwrap(), json);
+        assert_eq!(from_str::<TranscriptMeta>(json).unwrap(), meta);
+    }
+
+    #[test]
+    fn a_full_header_serializes_every_field_and_reads_back_equal() {
+        let meta = TranscriptMeta::new("planner")
+            .with_agent_id("a")
+            .with_agent_type("root")
+            .with_dispatcher("d")
+            .with_provider("acme")
+            .with_model("m-2")
+            .with_created("c")
+            .with_updated("u")
+            .with_turn_count(2)
+            .with_prefix_message_count(1)
+            .with_tokens(3, 4, 5)
+            .with_charged_amount_usd(0.5)
+            .with_thread_id("th")
+            .with_task_id("job")
+            .with_session_id("s.g1")
+            .with_parent_session_id("s");
+        let json = concat!(
+            r#"{"agent_name":"planner","agent_id":"a","agent_type":"root","dispatcher":"d","provider":"acme","model":"m-2","#,
+            r#""created":"c","updated":"u","turn_count":2,"prefix_message_count":1,"input_tokens":3,"output_tokens":4,"#,
+            r#""cached_input_tokens":5,"charged_amount_usd":0.5,"thread_id":"th","task_id":"job","session_id":"s.g1","parent_session_id":"s"}"#
+        );
+        assert_eq!(to_string(&meta).unwrap(), json);
+        assert_eq!(from_str::<TranscriptMeta>(json).unwrap(), meta);
+    }
+
+    #[test]
+    fn every_count_of_a_header_is_required() {
+        let meta = serde_json::to_value(TranscriptMeta::new("planner")).unwrap();
+        for key in meta.as_object().unwrap().keys() {
+            let mut without = meta.clone();
+            without.as_object_mut().unwrap().remove(key);
+            assert!(TranscriptMeta::deserialize(&without).is_err(), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_transcript_reads_back_equal_with_and_without_tools() {
+        let mut transcript = SessionTranscript {
+            meta: TranscriptMeta::new("planner"),
+            messages: vec![TranscriptMessage::user("hi")],
+            tools: None,
+        };
+        let json = to_string(&transcript).unwrap();
+        assert!(!json.contains("tools"));
+        assert_eq!(from_str::<SessionTranscript>(&json).unwrap(), transcript);
+        transcript.tools = Some(json!([{"name": "search"}]));
+        let json = to_string(&transcript).unwrap();
+        assert_eq!(from_str::<SessionTranscript>(&json).unwrap(), transcript);
+    }
+}

@@ -3,8 +3,8 @@
 //! Nothing here does I/O or knows a store. The types serialize to exactly the JSON that their fields' documentation
 //! says, and ignore unknown keys when they are read from JSON.
 //!
-//! - [`message`]: a row, its calls and its parts; [`normalize`] lifts the structure that older hosts packed into text,
-//!   [`encode`] packs it again, and [`identity`] says when two rows are the same
+//! - [`message`], [`part`]: a row, its calls and its parts; [`normalize`] lifts the structure that older hosts packed
+//!   into text, [`encode`] packs it again, and [`identity`] says when two rows are the same
 //! - [`usage`], [`spend`]: what a turn cost, and sums of that
 //! - [`meta`]: a transcript's header
 //! - [`turn`], [`background`]: what a caller hands to a store
@@ -19,6 +19,7 @@ pub(crate) mod limits;
 mod message;
 mod meta;
 mod normalize;
+mod part;
 pub(crate) mod spend;
 mod turn;
 mod usage;
@@ -31,11 +32,9 @@ pub use display::{
     UsageRecord,
 };
 pub use identity::same_transcript_messages;
-pub use message::{
-    LegacyText, ToolFailure, TranscriptMediaRef, TranscriptMessage, TranscriptPart,
-    TranscriptToolCall,
-};
+pub use message::{LegacyText, ToolFailure, TranscriptMessage, TranscriptToolCall};
 pub use meta::{SessionTranscript, TranscriptMeta};
+pub use part::{TranscriptMediaRef, TranscriptPart};
 pub use spend::{CostSplit, ThreadSpend, TranscriptSpend};
 pub use turn::{TranscriptPartial, TranscriptTurn, TruncateCut};
 pub use usage::{MessageUsage, TurnUsage, UsageCostSource};

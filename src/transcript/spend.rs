@@ -153,3 +153,124 @@ pub(crate) fn pico_to_usd(pico: i128) -> f64 {
     let usd: f64 = decimal.parse().unwrap_or(f64::NAN);
     if pico < 0 { -usd } else { usd }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, to_string};
+
+    use super::*;
+
+    #[test]
+    fn merged_splits_add_up_and_keep_the_more_doubtful_source() {
+        use UsageCostSource::{Charged, Estimated};
+        let charged = CostSplit {
+            priced_cost_usd: 0.1,
+            priced_source: Some(Charged),
+            unpriced_turns: 1,
+            unpriced_input_tokens: 3,
+            unpriced_output_tokens: 4,
+            unpriced_cached_input_tokens: u64::MAX - 1,
+        };
+        let estimated = CostSplit {
+            priced_cost_usd: 0.2,
+            priced_source: Some(Estimated),
+            unpriced_turns: 1,
+            unpriced_input_tokens: 4,
+            unpriced_output_tokens: 0,
+            unpriced_cached_input_tokens: 7,
+        };
+        let mut one = charged.clone();
+        one.merge(&estimated);
+        let mut other = estimated.clone();
+        other.merge(&charged);
+        assert_eq!(one, other);
+        assert_eq!(
+            one,
+            CostSplit {
+                priced_cost_usd: 0.3,
+                priced_source: Some(Estimated),
+                unpriced_turns: 2,
+                unpriced_input_tokens: 7,
+                unpriced_output_tokens: 4,
+                unpriced_cached_input_tokens: u64::MAX,
+            }
+        );
+        let mut none = CostSplit::default();
+        none.merge(&charged);
+        assert_eq!(none, charged);
+        none.merge(&CostSplit::default());
+        assert_eq!(none, charged);
+    }
+
+    #[test]
+    fn money_is_rounded_half_to_even_from_its_exact_value() {
+        // Exactly representable halves of a unit: n / 2^13 is n * 122070312.5 units.
+        let unit = 1.0 / 8192.0;
+        let cases = [
+            (0.0, 0),
+            (-0.0, 0),
+            (1.0, 1_000_000_000_000),
+            (-2.5, -2_500_000_000_000),
+            (0.1, 100_000_000_000),
+            (unit, 122_070_312),
+            (3.0 * unit, 366_210_938),
+            (-unit, -122_070_312),
+            (-3.0 * unit, -366_210_938),
+            (0.4e-12, 0),
+            (0.6e-12, 1),
+            // The number nearest to half a unit lies below it.
+            (0.5e-12, 0),
+            (f64::MIN_POSITIVE, 0),
+            (f64::from_bits(1), 0),
+            // 0.1 behind a thousand million is 0.10000002384185791015625.
+            (1e9 + 0.1, 1_000_000_000_100_000_023_842),
+            (1e9, 1_000_000_000_000_000_000_000),
+            (2_f64.powi(53), 9_007_199_254_740_992 * PICO_PER_USD),
+            (2_f64.powi(60), (1 << 60) * PICO_PER_USD),
+            (f64::MAX, i128::MAX),
+            (f64::MIN, -i128::MAX),
+            (f64::INFINITY, i128::MAX),
+            (f64::NEG_INFINITY, i128::MIN),
+            (f64::NAN, 0),
+        ];
+        for (usd, pico) in cases {
+            assert_eq!(usd_to_pico(usd), pico, "{usd:e}");
+        }
+    }
+
+    #[test]
+    fn a_sum_of_money_is_the_number_of_its_decimal_form() {
+        let cases = [
+            (0, 0.0),
+            (1, 1e-12),
+            (3_300_000_000_000, 3.3),
+            (-300_000_000_000, -0.3),
+            (9_007_199_254_740_993, 9007.199_254_740_993),
+            (123_456_789_012_345_678_901_234, 123_456_789_012.345_67),
+        ];
+        for (pico, usd) in cases {
+            assert_eq!(pico_to_usd(pico).to_bits(), f64::to_bits(usd), "{pico}");
+        }
+        assert!(pico_to_usd(i128::MIN).is_finite());
+    }
+
+    #[test]
+    fn an_amount_in_units_survives_the_way_there_and_back() {
+        for cents in 0..100_000_i128 {
+            let pico = cents * 10_000_000_000;
+            assert_eq!(usd_to_pico(pico_to_usd(pico)), pico);
+        }
+    }
+
+    #[test]
+    fn spend_reads_back_equal() {
+        let spend = ThreadSpend {
+            subagents: BTreeMap::from([("coder".to_owned(), (TranscriptSpend::default(), 2))]),
+            updated: Some("u".to_owned()),
+            found_transcript: true,
+            ..ThreadSpend::default()
+        };
+        let json = to_string(&spend).unwrap();
+        assert_eq!(from_str::<ThreadSpend>(&json).unwrap(), spend);
+    }
+}

@@ -122,3 +122,71 @@ pub enum TruncateCut {
     /// Takes back the last answer: keeps the rows up to and including the last user row, none if there is no user row.
     LastAssistantTurn,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, json, to_string};
+
+    use super::*;
+
+    #[test]
+    fn a_new_turn_brings_its_rows_and_header_and_nothing_else() {
+        let (prev, meta) = (
+            [TranscriptMessage::user("a")],
+            TranscriptMeta::new("planner"),
+        );
+        let turn = TranscriptTurn::new(&prev, &[], &meta);
+        assert_eq!(
+            (turn.prev, turn.next, turn.meta),
+            (&prev[..], &[][..], &meta)
+        );
+        assert!(turn.turn_usage.is_none() && turn.request_id.is_none());
+        assert!(turn.tools.is_none() && turn.compaction.is_none());
+    }
+
+    #[test]
+    fn setters_of_a_turn_set_what_they_say() {
+        let (usage, tools, compaction) = (TurnUsage::default(), json!([1]), json!({"t": 1}));
+        let meta = TranscriptMeta::new("planner");
+        let turn = TranscriptTurn::new(&[], &[], &meta)
+            .with_turn_usage(&usage)
+            .with_request_id("rq")
+            .with_tools(&tools)
+            .with_compaction(&compaction);
+        let literal = TranscriptTurn {
+            prev: &[],
+            next: &[],
+            meta: &meta,
+            turn_usage: Some(&usage),
+            request_id: Some("rq"),
+            tools: Some(&tools),
+            compaction: Some(&compaction),
+        };
+        assert_eq!(turn, literal);
+    }
+
+    #[test]
+    fn a_partial_leaves_out_what_is_not_set() {
+        let partial = TranscriptPartial::new("so far");
+        assert_eq!(to_string(&partial).unwrap(), r#"{"content":"so far"}"#);
+        let partial = partial.with_reasoning_content("hm").with_iteration(3);
+        let json = r#"{"content":"so far","reasoning_content":"hm","iteration":3}"#;
+        assert_eq!(to_string(&partial).unwrap(), json);
+        assert_eq!(from_str::<TranscriptPartial>(json).unwrap(), partial);
+    }
+
+    #[test]
+    fn every_cut_reads_back_equal() {
+        for (cut, json) in [
+            (TruncateCut::BeforeIndex(3), r#"{"before_index":3}"#),
+            (
+                TruncateCut::BeforeMessageId("m".to_owned()),
+                r#"{"before_message_id":"m"}"#,
+            ),
+            (TruncateCut::LastAssistantTurn, r#""last_assistant_turn""#),
+        ] {
+            assert_eq!(to_string(&cut).unwrap(), json);
+            assert_eq!(from_str::<TruncateCut>(json).unwrap(), cut);
+        }
+    }
+}

@@ -67,3 +67,87 @@ pub struct TurnUsage {
     #[serde(default)]
     pub iteration: u32,
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_str, to_string};
+
+    use super::*;
+
+    #[test]
+    fn a_usage_serializes_all_its_numbers_and_its_source_if_known() {
+        let usage = MessageUsage {
+            input: 90,
+            output: 12,
+            cached_input: 40,
+            context_window: 8000,
+            cost_usd: 0.002,
+            last_call_input: 50,
+            last_call_output: 8,
+            cost_source: Some(UsageCostSource::Charged),
+        };
+        let json = r#"{"input":90,"output":12,"cached_input":40,"context_window":8000,"cost_usd":0.002,"last_call_input":50,"last_call_output":8,"cost_source":"charged"}"#;
+        assert_eq!(to_string(&usage).unwrap(), json);
+        assert_eq!(from_str::<MessageUsage>(json).unwrap(), usage);
+        assert_eq!(
+            to_string(&MessageUsage::default()).unwrap(),
+            r#"{"input":0,"output":0,"cached_input":0,"context_window":0,"cost_usd":0.0,"last_call_input":0,"last_call_output":0}"#
+        );
+    }
+
+    #[test]
+    fn tokens_and_cost_are_required_and_the_rest_is_not() {
+        let least = r#"{"input":1,"output":2,"cached_input":0,"cost_usd":1}"#;
+        let usage = MessageUsage {
+            input: 1,
+            output: 2,
+            cost_usd: 1.0,
+            ..MessageUsage::default()
+        };
+        assert_eq!(from_str::<MessageUsage>(least).unwrap(), usage);
+        for key in ["input", "output", "cached_input", "cost_usd"] {
+            let without = least.replace(&format!("\"{key}\""), &format!("\"no_{key}\""));
+            assert!(from_str::<MessageUsage>(&without).is_err(), "{key}");
+        }
+        assert!(from_str::<TurnUsage>("{}").is_err());
+        let turn: TurnUsage = from_str(&format!(r#"{{"usage":{least},"unknown":[]}}"#)).unwrap();
+        let read = TurnUsage {
+            usage,
+            ..TurnUsage::default()
+        };
+        assert_eq!(turn, read);
+    }
+
+    #[test]
+    fn a_turns_usage_leaves_out_only_reasoning_that_is_absent() {
+        let mut turn = TurnUsage {
+            provider: "acme".to_owned(),
+            model: "m-2".to_owned(),
+            ts: "2026-03-01T10:05:00Z".to_owned(),
+            iteration: 2,
+            ..TurnUsage::default()
+        };
+        let usage = to_string(&turn.usage).unwrap();
+        assert_eq!(
+            to_string(&turn).unwrap(),
+            format!(
+                r#"{{"provider":"acme","model":"m-2","usage":{usage},"ts":"2026-03-01T10:05:00Z","tool_calls":[],"iteration":2}}"#
+            )
+        );
+        turn.reasoning_content = Some("hm".to_owned());
+        let json = to_string(&turn).unwrap();
+        assert!(json.contains(r#""reasoning_content":"hm""#));
+        assert_eq!(from_str::<TurnUsage>(&json).unwrap(), turn);
+    }
+
+    #[test]
+    fn sources_of_cost_ascend_by_doubt() {
+        use UsageCostSource::{Charged, Estimated, Unknown};
+        assert!(Charged < Estimated && Estimated < Unknown);
+        assert_eq!(
+            to_string(&[Charged, Estimated, Unknown]).unwrap(),
+            r#"["charged","estimated","unknown"]"#
+        );
+        assert!(from_str::<UsageCostSource>(r#""free""#).is_err());
+    }
+}
