@@ -169,3 +169,160 @@ pub(crate) fn record_time(micros: i64) -> String {
         .unwrap_or_default()
         .to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::TurnUsage;
+
+    fn row(number: u128, message: TranscriptMessage) -> StoredRow {
+        StoredRow {
+            uuid: Uuid::from_u128(number),
+            message,
+            iteration: None,
+            ts: None,
+            written: None,
+            revises: None,
+        }
+    }
+
+    fn user(number: u128) -> StoredRow {
+        row(number, TranscriptMessage::user(number.to_string()))
+    }
+
+    fn partial(number: u128) -> StoredRow {
+        let message = TranscriptMessage {
+            interrupted: true,
+            ..TranscriptMessage::assistant("half")
+        };
+        row(number, message)
+    }
+
+    fn compaction(number: u128, replacement: Vec<StoredRow>) -> Entry {
+        Entry::Compaction {
+            uuid: Uuid::from_u128(number),
+            replacement,
+            written: record_time(0),
+            request_id: None,
+            metadata: None,
+        }
+    }
+
+    fn uuids(rows: &[&StoredRow]) -> Vec<u128> {
+        rows.iter().map(|row| row.uuid.as_u128()).collect()
+    }
+
+    #[test]
+    fn a_compaction_replaces_the_context_and_partials_are_never_in_it() {
+        let log = [
+            Entry::Row(user(1)),
+            Entry::Row(partial(2)),
+            Entry::Row(user(3)),
+            compaction(4, vec![user(3), partial(5), user(6)]),
+            Entry::Row(user(7)),
+        ];
+        assert_eq!(uuids(&live_context(&log[..3])), [1, 3]);
+        assert_eq!(uuids(&live_context(&log)), [3, 6, 7]);
+    }
+
+    #[test]
+    fn the_display_shows_everything_in_the_order_of_the_log() {
+        let meta = |name| Entry::Meta(TranscriptMeta::new(name));
+        let log = [
+            meta("old"),
+            Entry::Row(user(1)),
+            Entry::Row(partial(2)),
+            compaction(3, vec![user(4)]),
+            meta("new"),
+        ];
+        let display = display(&log).unwrap();
+        assert_eq!(display.meta.agent_name, "new");
+        let shown: Vec<_> = display
+            .records
+            .iter()
+            .map(|record| match record {
+                DisplayRecord::Message(row) => row.uuid.as_u128(),
+                DisplayRecord::Compaction(marker) => {
+                    assert_eq!(marker.ts.as_deref(), Some("1970-01-01T00:00:00Z"));
+                    marker.uuid.as_u128()
+                }
+            })
+            .collect();
+        assert_eq!(shown, [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_last_tools_and_header_are_in_force_and_an_unwritten_log_is_none() {
+        let log = [
+            Entry::Meta(TranscriptMeta::new("a")),
+            Entry::Tools(json!(1)),
+            Entry::Tools(json!(2)),
+            compaction(1, Vec::new()),
+        ];
+        let read = session(&log).unwrap();
+        assert_eq!(read.tools, Some(json!(2)));
+        assert_eq!(read.messages, []);
+        assert_eq!(session(&[]), None);
+        assert_eq!(display(&[]), None);
+    }
+
+    #[test]
+    fn a_row_s_time_is_its_stamp_s_then_its_usage_s_then_the_write_s() {
+        let used = TurnUsage {
+            ts: "usage".to_owned(),
+            iteration: 4,
+            ..TurnUsage::default()
+        };
+        let mut row = row(1, TranscriptMessage::assistant("a").with_turn_usage(used));
+        row.iteration = Some(2);
+        row.ts = Some("stamp".to_owned());
+        row.written = Some("write".to_owned());
+        let shown = row.display();
+        assert_eq!(
+            (shown.ts.as_deref(), shown.iteration),
+            (Some("stamp"), Some(2))
+        );
+        (row.ts, row.iteration) = (None, None);
+        let shown = row.display();
+        assert_eq!(
+            (shown.ts.as_deref(), shown.iteration),
+            (Some("usage"), Some(4))
+        );
+        row.message.turn_usage = Some(TurnUsage::default());
+        let shown = row.display();
+        assert_eq!(
+            (shown.ts.as_deref(), shown.iteration),
+            (Some("write"), None)
+        );
+        row.written = None;
+        assert_eq!(row.display().ts, None);
+    }
+
+    #[test]
+    fn reasoning_is_the_metadata_s_then_the_envelope_s_then_the_usage_s() {
+        let envelope = json!({
+            "content": "a",
+            "reasoning_content": "envelope",
+            "tool_calls": [{"id": "1", "name": "n", "arguments": "{}"}],
+        });
+        let used = TurnUsage {
+            reasoning_content: Some("usage".to_owned()),
+            ..TurnUsage::default()
+        };
+        let message = TranscriptMessage::from_legacy("assistant", envelope.to_string())
+            .with_turn_usage(used)
+            .with_extra_metadata(json!({"reasoning_content": "metadata"}));
+        let shown =
+            |message: &TranscriptMessage| row(1, message.clone()).display().reasoning_content;
+        assert_eq!(shown(&message).as_deref(), Some("metadata"));
+        let message = message.with_extra_metadata(json!({"reasoning_content": 5}));
+        assert_eq!(shown(&message).as_deref(), Some("envelope"));
+        let changed = TranscriptMessage {
+            content: "another text".to_owned(),
+            ..message
+        };
+        assert_eq!(shown(&changed).as_deref(), Some("usage"));
+    }
+}

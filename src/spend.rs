@@ -406,3 +406,259 @@ impl Counted {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MessageUsage, TranscriptMessage, TranscriptToolCall};
+
+    fn usage(input: u64, cost_usd: f64, cost_source: Option<UsageCostSource>) -> TurnUsage {
+        TurnUsage {
+            usage: MessageUsage {
+                input,
+                cost_usd,
+                cost_source,
+                ..MessageUsage::default()
+            },
+            ..TurnUsage::default()
+        }
+    }
+
+    fn tally(usages: &[TurnUsage]) -> SpendTally {
+        let mut tally = SpendTally::default();
+        usages.iter().for_each(|usage| tally.add(usage));
+        tally
+    }
+
+    /// Usages of many magnitudes, for which sums of floating-point numbers would depend on the order.
+    fn mixed() -> Vec<TurnUsage> {
+        let costs = [
+            1e9,
+            0.1,
+            -1e9,
+            0.2,
+            1e-12,
+            5e-13,
+            0.3,
+            -0.000_000_7,
+            123_456_789.123,
+        ];
+        let sources = [
+            None,
+            Some(UsageCostSource::Charged),
+            Some(UsageCostSource::Estimated),
+            Some(UsageCostSource::Unknown),
+        ];
+        let sources = sources.into_iter().cycle();
+        (1..)
+            .zip(costs)
+            .zip(sources)
+            .map(|((input, cost), source)| usage(input, cost, source))
+            .collect()
+    }
+
+    #[test]
+    fn the_contract_s_example_adds_up() {
+        let spend = tally(&[
+            usage(1, 0.10, Some(UsageCostSource::Charged)),
+            usage(2, 0.20, Some(UsageCostSource::Estimated)),
+            usage(3, 1.00, Some(UsageCostSource::Unknown)),
+            usage(4, 2.00, None),
+        ])
+        .to_spend(None);
+        assert_eq!(spend.cost_usd.to_bits(), 3.30_f64.to_bits());
+        assert_eq!(
+            spend.cost_split,
+            CostSplit {
+                priced_cost_usd: 0.30,
+                priced_source: Some(UsageCostSource::Estimated),
+                unpriced_turns: 2,
+                unpriced_input_tokens: 7,
+                ..CostSplit::default()
+            }
+        );
+        assert_eq!((spend.turns, spend.last_input_tokens), (4, 4));
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_the_order() {
+        let forward = mixed();
+        let backward: Vec<_> = forward.iter().rev().cloned().collect();
+        let sums = |usages: &[TurnUsage]| tally(usages).without_last();
+        assert_eq!(sums(&forward), sums(&backward));
+    }
+
+    #[test]
+    fn a_tally_of_parts_is_the_tally_of_the_whole_wherever_it_is_cut() {
+        let usages = mixed();
+        for cut in 0..=usages.len() {
+            let mut parts = tally(&usages[..cut]);
+            parts.follow(&tally(&usages[cut..]));
+            assert_eq!(parts, tally(&usages), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_later_part_that_names_nothing_leaves_what_is_known() {
+        let known = TurnUsage {
+            model: "m".to_owned(),
+            usage: MessageUsage {
+                context_window: 8,
+                ..usage(5, 0.0, None).usage
+            },
+            ..TurnUsage::default()
+        };
+        let mut whole = tally(&[known]);
+        whole.follow(&SpendTally::default());
+        assert_eq!(whole.last_input_tokens, 5);
+        whole.follow(&tally(&[usage(6, 0.0, None)]));
+        assert_eq!(whole.last_input_tokens, 6);
+        assert_eq!(
+            (whole.model.as_deref(), whole.context_window),
+            (Some("m"), 8)
+        );
+    }
+
+    #[test]
+    fn tokens_stop_at_the_largest_number() {
+        let spend = tally(&[usage(u64::MAX, 0.0, None), usage(2, 0.0, None)]).to_spend(None);
+        assert_eq!(spend.input_tokens, u64::MAX);
+        assert_eq!(spend.cost_split.unpriced_input_tokens, u64::MAX);
+    }
+
+    #[test]
+    fn only_a_usage_that_does_nothing_but_record_calls_is_skipped() {
+        let calls = TurnUsage {
+            tool_calls: vec![TranscriptToolCall::default()],
+            ..TurnUsage::default()
+        };
+        let mut cached = calls.clone();
+        cached.usage.cached_input = 1;
+        let mut refund = calls.clone();
+        refund.usage.cost_usd = -0.5;
+        assert_eq!(tally(std::slice::from_ref(&calls)), SpendTally::default());
+        assert_eq!(
+            tally(&[calls, cached, refund, TurnUsage::default()]).turns,
+            3
+        );
+    }
+
+    #[test]
+    fn the_context_is_the_last_call_s_else_the_average_of_the_steps() {
+        let mut used = TurnUsage {
+            usage: MessageUsage {
+                input: 90,
+                output: 11,
+                ..MessageUsage::default()
+            },
+            iteration: 4,
+            ..TurnUsage::default()
+        };
+        assert_eq!(
+            (context_tokens_of(&used), context_components_of(&used)),
+            (25, (22, 2))
+        );
+        used.iteration = 0;
+        assert_eq!(
+            (context_tokens_of(&used), context_components_of(&used)),
+            (101, (90, 11))
+        );
+        used.usage.last_call_output = 5;
+        assert_eq!(
+            context_tokens_of(&used),
+            101,
+            "an output alone is no last call"
+        );
+        used.usage.last_call_input = 30;
+        assert_eq!(
+            (context_tokens_of(&used), context_components_of(&used)),
+            (35, (30, 5))
+        );
+    }
+
+    #[test]
+    fn a_live_context_s_model_falls_back_to_the_header_s() {
+        let mut transcript = SessionTranscript {
+            meta: TranscriptMeta::new("agent").with_model("from header"),
+            messages: vec![TranscriptMessage::assistant("a").with_turn_usage(usage(1, 0.5, None))],
+            tools: None,
+        };
+        assert_eq!(
+            transcript_spend(&transcript).model.as_deref(),
+            Some("from header")
+        );
+        let mut named = usage(1, 0.5, None);
+        named.model = "named".to_owned();
+        transcript
+            .messages
+            .push(TranscriptMessage::assistant("b").with_turn_usage(named));
+        let spend = transcript_spend(&transcript);
+        assert_eq!((spend.model.as_deref(), spend.turns), (Some("named"), 2));
+    }
+
+    #[test]
+    fn an_hour_is_the_usage_s_own_in_utc_else_that_of_the_write() {
+        let hour = |ts: &str, micros| {
+            let ts = ts.to_owned();
+            usage_hour(
+                &TurnUsage {
+                    ts,
+                    ..TurnUsage::default()
+                },
+                micros,
+            )
+        };
+        assert_eq!(hour("1970-01-01T02:59:59.9Z", 0), 2);
+        assert_eq!(hour("1970-01-01T02:30:00+02:00", 0), 0);
+        assert_eq!(hour("1969-12-31T23:59:59.5Z", 0), -1);
+        assert_eq!(hour("", 7_200_000_000), 2);
+        assert_eq!(hour("yesterday", 7_199_999_999), 1);
+        assert_eq!(hour("", -1), -1);
+    }
+
+    #[test]
+    fn the_last_turn_of_a_thread_is_the_newest_root_s_that_counted_one() {
+        let metas = ["a", "b"].map(|name| TranscriptMeta::new(name).with_updated(name));
+        let parts = [
+            RootPart {
+                meta: &metas[0],
+                tally: tally(&[usage(1, 0.0, None)]),
+            },
+            RootPart {
+                meta: &metas[1],
+                tally: SpendTally::default(),
+            },
+        ];
+        let spend = fold_thread(parts, Vec::<SubagentPart<'_, u8>>::new());
+        assert_eq!(spend.root.last_input_tokens, 1);
+        assert_eq!(spend.updated.as_deref(), Some("b"));
+        assert!(spend.found_transcript);
+    }
+
+    #[test]
+    fn generations_of_a_sub_agent_are_one_run_and_have_no_last_turn() {
+        let part = |archetype, run, input| SubagentPart {
+            archetype,
+            run,
+            model: None,
+            tally: tally(&[usage(input, 0.0, None)]),
+        };
+        let spend = fold_thread(
+            [],
+            [
+                part("w", 1, 1),
+                part("w", 1, 2),
+                part("w", 2, 4),
+                part("x", 3, 8),
+            ],
+        );
+        let (workers, runs) = &spend.subagents["w"];
+        assert_eq!((workers.input_tokens, workers.turns, *runs), (7, 3, 2));
+        assert_eq!(
+            (workers.last_input_tokens, workers.last_context_tokens),
+            (0, 0)
+        );
+        assert_eq!(spend.subagents["x"].1, 1);
+        assert!(!spend.found_transcript);
+    }
+}

@@ -85,3 +85,83 @@ impl Drop for Place {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::InMemoryTranscriptLocator;
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn in_use(locator: &InMemoryTranscriptLocator) -> usize {
+        let destination = locator.destination_key().unwrap();
+        locks()
+            .keys()
+            .filter(|key| key.destination == destination)
+            .count()
+    }
+
+    fn taken(locator: &InMemoryTranscriptLocator, session: &SessionRef) -> SessionTurnGuard {
+        match poll(pin!(lock_session_turn(locator, session))) {
+            Poll::Ready(guard) => guard.unwrap(),
+            Poll::Pending => panic!("the lock is held"),
+        }
+    }
+
+    #[test]
+    fn a_lock_that_nobody_holds_or_waits_for_leaves_nothing_in_the_table() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = SessionRef::root("s");
+        let guard = taken(&locator, &session);
+        let mut waits = Box::pin(lock_session_turn(&locator, &session));
+        assert!(poll(waits.as_mut()).is_pending());
+        assert_eq!(in_use(&locator), 1);
+        drop(waits);
+        assert_eq!(in_use(&locator), 1);
+        drop(guard);
+        assert_eq!(in_use(&locator), 0);
+        drop(taken(&locator, &session));
+        assert_eq!(in_use(&locator), 0);
+    }
+
+    #[test]
+    fn a_waiter_that_goes_away_does_not_keep_the_lock_from_the_next() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = SessionRef::root("s");
+        let guard = taken(&locator, &session);
+        let mut first = Box::pin(lock_session_turn(&locator, &session));
+        let next_generation = session.next_generation();
+        let mut second = Box::pin(lock_session_turn(&locator, &next_generation));
+        assert!(poll(first.as_mut()).is_pending());
+        assert!(poll(second.as_mut()).is_pending());
+        drop(guard);
+        assert!(
+            poll(second.as_mut()).is_pending(),
+            "the first in line has it"
+        );
+        drop(first);
+        assert!(poll(second.as_mut()).is_ready());
+    }
+
+    #[test]
+    fn futures_and_guards_may_move_between_threads() {
+        fn is_send<T: Send>(_: &T) {}
+        fn is_owned<T: Send + 'static>() {}
+        let locator = InMemoryTranscriptLocator::new();
+        let session = SessionRef::root("s");
+        is_send(&lock_session_turn(&locator, &session));
+        is_send(&crate::background::append_background_message_in(
+            &locator,
+            &session,
+            crate::TranscriptMessage::assistant("a"),
+            crate::BackgroundAppend::new("k", serde_json::Value::Null),
+        ));
+        is_owned::<SessionTurnGuard>();
+    }
+}

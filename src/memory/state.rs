@@ -11,11 +11,11 @@ use uuid::{Builder, Uuid};
 
 use crate::replay::{self, Entry, StoredRow, record_time};
 use crate::session::split_generation;
-use crate::transcript::limits::{check_meta, check_nesting};
+use crate::transcript::limits::check_meta;
 use crate::turn::{
     ContextPlan, PlannedRow, PlannedUsage, RequestId, Rows, RowsPlan, Slot, Stamp, TurnPlan,
-    background_holder, check_baseline, check_generation, check_plan, plan_context, plan_partial,
-    plan_rows, plan_turn,
+    background_holder, check_baseline, check_generation, check_plan, check_turn, plan_context,
+    plan_partial, plan_rows, plan_turn,
 };
 use crate::{
     BackgroundAppend, BackgroundAppendOutcome, Error, Result, SessionRef, TranscriptMessage,
@@ -192,6 +192,7 @@ impl State {
         turn: &TranscriptTurn<'_>,
         partial: Option<&TranscriptPartial>,
     ) -> Result<()> {
+        check_turn(&writer.id.stem(), turn)?;
         let stamp = Stamp {
             usage: turn.turn_usage,
             request_id: RequestId::Call(turn.request_id),
@@ -507,11 +508,6 @@ impl Write<'_> {
 
     fn check(&self, stem: &str, meta: Option<&TranscriptMeta>) -> Result<()> {
         meta.map_or(Ok(()), |meta| check_meta(stem, meta))?;
-        let metadata = self.marker.as_ref().and_then(|marker| marker.metadata);
-        self.tools
-            .into_iter()
-            .chain(metadata)
-            .try_for_each(check_nesting)?;
         check_plan(stem, &self.plan.rows, &self.plan.usage)?;
         check_plan(stem, self.partial.as_slice(), &[])
     }

@@ -7,16 +7,16 @@ mod retain;
 mod single;
 mod stamp;
 
-pub(crate) use retain::{
-    Match, Rows, StoredRows, check_baseline, common_prefix, matches, same_context,
-};
+pub(crate) use retain::{Match, Rows, StoredRows, check_baseline, common_prefix, matches};
 pub(crate) use single::{
     background_holder, background_origin, cut_length, plan_partial, validate_background,
 };
 pub(crate) use stamp::{RequestId, Stamp};
 
-use crate::transcript::limits::{MAX_GENERATION, check_id, check_message, check_usage};
-use crate::{Error, Result, SessionRef, TranscriptMessage, TurnUsage};
+use crate::transcript::limits::{
+    MAX_GENERATION, check_id, check_message, check_meta, check_nesting, check_usage,
+};
+use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptTurn, TurnUsage};
 use retain::Fate;
 
 /// A row that a call stores.
@@ -129,6 +129,21 @@ fn prepare(row: &TranscriptMessage) -> TranscriptMessage {
     row
 }
 
+/// Refuses what a turn brings beside its rows, where no store keeps it.
+pub(crate) fn check_turn(stem: &str, turn: &TranscriptTurn<'_>) -> Result<()> {
+    check_meta(stem, turn.meta)?;
+    if let Some(id) = turn.request_id {
+        check_id("request id", id)?;
+    }
+    if let Some(usage) = turn.turn_usage {
+        check_usage(stem, usage)?;
+    }
+    turn.tools
+        .into_iter()
+        .chain(turn.compaction)
+        .try_for_each(check_nesting)
+}
+
 /// Refuses planned rows and usage records that no store keeps: ids too long, JSON too deep, costs that are no amount.
 pub(crate) fn check_plan(stem: &str, rows: &[PlannedRow], usage: &[PlannedUsage]) -> Result<()> {
     for row in rows {
@@ -171,5 +186,105 @@ pub(crate) fn check_session(session: &SessionRef) -> Result<()> {
     match &session.agent_id {
         Some(id) => check_id("agent id", id),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{ErrorKind, MessageUsage, ToolFailure};
+
+    fn read(row: TranscriptMessage) -> TranscriptMessage {
+        TranscriptMessage {
+            preserve_request_id: true,
+            ..row
+        }
+    }
+
+    fn planned(stored: &[TranscriptMessage], next: &[TranscriptMessage]) -> TurnPlan {
+        plan_turn(&mut Rows(stored.iter().collect()), next, &Stamp::AS_GIVEN).unwrap()
+    }
+
+    #[test]
+    fn a_turn_on_all_stored_rows_is_an_extension_whatever_metadata_the_copies_carry() {
+        let stored = [read(TranscriptMessage::user("a"))];
+        let changed = TranscriptMessage::user("a").with_extra_metadata(json!({"other": 1}));
+        let TurnPlan::Extension(plan) = planned(&stored, &[changed.clone()]) else {
+            panic!("no extension");
+        };
+        assert_eq!(plan, RowsPlan::default());
+        let next = [changed, TranscriptMessage::assistant("b")];
+        let TurnPlan::Extension(plan) = planned(&stored, &next) else {
+            panic!("no extension");
+        };
+        assert_eq!(plan.rows.len(), 1);
+        assert_eq!(plan.rows[0].message.content, "b");
+    }
+
+    #[test]
+    fn a_turn_that_leaves_a_stored_row_out_is_a_compaction() {
+        let stored = [
+            read(TranscriptMessage::user("a")),
+            read(TranscriptMessage::user("b")),
+        ];
+        let next = [TranscriptMessage::user("sum"), stored[1].clone()];
+        let TurnPlan::Compaction(plan) = planned(&stored, &next) else {
+            panic!("no compaction");
+        };
+        assert_eq!(plan.context, [Slot::New(0), Slot::Kept(1)]);
+        assert!(matches!(
+            planned(&stored, &stored[..1]),
+            TurnPlan::Compaction(_)
+        ));
+    }
+
+    #[test]
+    fn a_row_without_a_real_failure_or_metadata_is_stored_without_either() {
+        let row = TranscriptMessage::tool("r")
+            .with_tool_failure(ToolFailure::default().with_detail("none"))
+            .with_extra_metadata(Value::Null);
+        let plan = plan_rows(&[row], &Stamp::AS_GIVEN);
+        assert_eq!(plan.rows[0].message, read(TranscriptMessage::tool("r")));
+    }
+
+    #[test]
+    fn a_cost_that_is_no_amount_is_refused_on_a_row_and_on_a_record() {
+        let costing = |cost_usd| TurnUsage {
+            usage: MessageUsage {
+                cost_usd,
+                ..MessageUsage::default()
+            },
+            ..TurnUsage::default()
+        };
+        let check = |role: &str, cost| {
+            let row = TranscriptMessage::new(role, "").with_turn_usage(costing(cost));
+            let plan = plan_rows(&[row], &Stamp::AS_GIVEN);
+            check_plan("s", &plan.rows, &plan.usage).map_err(|error| error.kind())
+        };
+        for role in ["assistant", "user"] {
+            for cost in [f64::NAN, f64::INFINITY, 1.000_001e9, -1.000_001e9] {
+                assert_eq!(
+                    check(role, cost),
+                    Err(ErrorKind::InvalidMessage),
+                    "{role} {cost}"
+                );
+            }
+            for cost in [0.0, 1e9, -1e9] {
+                assert_eq!(check(role, cost), Ok(()), "{role} {cost}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_interrupted_row_is_planned_but_its_usage_never_counts() {
+        let row = TranscriptMessage {
+            interrupted: true,
+            ..TranscriptMessage::assistant("half").with_turn_usage(TurnUsage::default())
+        };
+        let plan = plan_rows(&[row], &Stamp::AS_GIVEN);
+        assert!(plan.rows[0].message.turn_usage.is_some());
+        assert_eq!(plan.rows[0].counted_usage(), None);
     }
 }

@@ -80,10 +80,7 @@ pub(crate) fn matches(stored: &TranscriptMessage, row: &TranscriptMessage, how: 
 }
 
 /// Whether the live context is, row by row, what the caller believes it is.
-pub(crate) fn same_context(
-    stored: &mut dyn StoredRows,
-    prev: &[TranscriptMessage],
-) -> Result<bool> {
+fn same_context(stored: &mut dyn StoredRows, prev: &[TranscriptMessage]) -> Result<bool> {
     Ok(stored.len() == prev.len() && common_prefix(stored, prev)? == prev.len())
 }
 

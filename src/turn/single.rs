@@ -124,3 +124,140 @@ pub(crate) fn cut_length(
             .map_or(0, |last| last + 1)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, ToolFailure, TranscriptPart, TranscriptToolCall, TurnUsage};
+
+    fn validated(message: &TranscriptMessage) -> Result<TranscriptMessage> {
+        validate_background(
+            "s",
+            message,
+            &BackgroundAppend::new("key", json!({"job": 1})),
+        )
+    }
+
+    #[test]
+    fn a_background_row_carries_its_origin_beside_its_other_metadata() {
+        let message = TranscriptMessage::assistant("done")
+            .with_extra_metadata(json!({"kept": true, "background_origin": "replaced"}));
+        let row = validated(&message).unwrap();
+        assert_eq!(
+            row.extra_metadata,
+            Some(json!({
+                "kept": true,
+                "background_origin": {"idempotency_key": "key", "provenance": {"job": 1}},
+            }))
+        );
+        assert!(background_holder([&row], "key"));
+        assert!(!background_holder([&row], " key"));
+    }
+
+    #[test]
+    fn a_background_row_keeps_a_request_id_only_if_it_preserves_it() {
+        let fresh = TranscriptMessage::assistant("done").with_request_id("r");
+        let preserved = TranscriptMessage {
+            preserve_request_id: true,
+            ..fresh.clone()
+        };
+        assert_eq!(validated(&fresh).unwrap().request_id, None);
+        assert_eq!(
+            validated(&preserved).unwrap().request_id.as_deref(),
+            Some("r")
+        );
+    }
+
+    #[test]
+    fn a_background_row_is_plain_assistant_text_and_nothing_else() {
+        let plain = TranscriptMessage::assistant("done");
+        let call = TranscriptToolCall::default();
+        let with_calls = TurnUsage {
+            tool_calls: vec![call.clone()],
+            ..TurnUsage::default()
+        };
+        let envelope = r#"{"content":"a","tool_calls":[{"id":"1","name":"n","arguments":"{}"}]}"#;
+        let refused = [
+            TranscriptMessage::user("done"),
+            TranscriptMessage::assistant_with_calls("done", vec![call]),
+            TranscriptMessage::assistant(envelope),
+            TranscriptMessage {
+                parts: Some(vec![TranscriptPart::Image {
+                    url: "u".to_owned(),
+                }]),
+                ..plain.clone()
+            },
+            TranscriptMessage {
+                interrupted: true,
+                ..plain.clone()
+            },
+            plain.clone().with_tool_failure(ToolFailure::failed()),
+            plain.clone().with_turn_usage(with_calls),
+            plain.clone().with_extra_metadata(json!([1])),
+        ];
+        for message in refused {
+            let error = validated(&message).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidMessage, "{message:?}");
+        }
+        let no_failure = plain.clone().with_tool_failure(ToolFailure::default());
+        assert!(validated(&no_failure).is_ok());
+        assert!(validated(&plain.with_turn_usage(TurnUsage::default())).is_ok());
+    }
+
+    #[test]
+    fn a_blank_key_is_refused_and_a_padded_one_is_used_as_it_is() {
+        let message = TranscriptMessage::assistant("done");
+        let append = |key: &str| {
+            validate_background("s", &message, &BackgroundAppend::new(key, Value::Null))
+        };
+        assert_eq!(append(" \n").unwrap_err().kind(), ErrorKind::InvalidMessage);
+        assert!(background_holder([&append(" k ").unwrap()], " k "));
+    }
+
+    #[test]
+    fn a_partial_keeps_its_text_as_it_came_and_its_reasoning_trimmed() {
+        let envelope = r#"{"tool_calls":[{"id":"1","name":"n","arguments":"{}"}]}"#;
+        let partial = TranscriptPartial::new(envelope)
+            .with_reasoning_content(" why ")
+            .with_iteration(3);
+        let row = plan_partial(&partial, Some("r")).unwrap();
+        assert_eq!(row.message.content, envelope);
+        assert!(row.message.interrupted && row.message.tool_calls.is_empty());
+        assert_eq!(
+            row.message.extra_metadata,
+            Some(json!({"reasoning_content": "why"}))
+        );
+        assert_eq!(row.message.request_id.as_deref(), Some("r"));
+        assert_eq!(row.iteration, Some(3));
+
+        let blank = TranscriptPartial::new("text").with_reasoning_content(" \t");
+        assert_eq!(
+            plan_partial(&blank, None).unwrap().message.extra_metadata,
+            None
+        );
+        assert_eq!(plan_partial(&TranscriptPartial::new(""), None), None);
+    }
+
+    #[test]
+    fn a_cut_keeps_what_stands_before_it() {
+        let context = [
+            TranscriptMessage::system("s"),
+            TranscriptMessage::user("q").with_id("x"),
+            TranscriptMessage::assistant("a").with_id("x"),
+        ];
+        let cut = |cut| cut_length("s", &context, &cut);
+        assert_eq!(cut(TruncateCut::BeforeIndex(2)).unwrap(), 2);
+        assert_eq!(cut(TruncateCut::BeforeIndex(9)).unwrap(), 3);
+        assert_eq!(
+            cut(TruncateCut::BeforeMessageId("x".to_owned())).unwrap(),
+            1
+        );
+        assert_eq!(cut(TruncateCut::LastAssistantTurn).unwrap(), 2);
+        assert_eq!(
+            cut_length("s", &context[..1], &TruncateCut::LastAssistantTurn).unwrap(),
+            0
+        );
+        let unknown = cut(TruncateCut::BeforeMessageId("y".to_owned())).unwrap_err();
+        assert_eq!(unknown.kind(), ErrorKind::UnknownMessageId);
+    }
+}
