@@ -75,7 +75,7 @@ pub(crate) enum Entry {
     /// The header from here on.
     Meta(TranscriptMeta),
     /// A row, or a partial.
-    Row(StoredRow),
+    Row(Box<StoredRow>),
     /// The live context is replaced. Rows that were stored before stand in the replacement as they were stored.
     Compaction {
         uuid: Uuid,
@@ -95,7 +95,7 @@ pub(crate) fn live_context(log: &[Entry]) -> Vec<&StoredRow> {
     let mut context = Vec::new();
     for entry in log {
         match entry {
-            Entry::Row(row) => context.push(row),
+            Entry::Row(row) => context.push(row.as_ref()),
             Entry::Compaction { replacement, .. } => context = replacement.iter().collect(),
             Entry::Meta(_) | Entry::Usage(_) | Entry::Tools(_) => {}
         }
@@ -217,11 +217,11 @@ mod tests {
     #[test]
     fn a_compaction_replaces_the_context_and_partials_are_never_in_it() {
         let log = [
-            Entry::Row(user(1)),
-            Entry::Row(partial(2)),
-            Entry::Row(user(3)),
+            Entry::Row(Box::new(user(1))),
+            Entry::Row(Box::new(partial(2))),
+            Entry::Row(Box::new(user(3))),
             compaction(4, vec![user(3), partial(5), user(6)]),
-            Entry::Row(user(7)),
+            Entry::Row(Box::new(user(7))),
         ];
         assert_eq!(uuids(&live_context(&log[..3])), [1, 3]);
         assert_eq!(uuids(&live_context(&log)), [3, 6, 7]);
@@ -232,8 +232,8 @@ mod tests {
         let meta = |name| Entry::Meta(TranscriptMeta::new(name));
         let log = [
             meta("old"),
-            Entry::Row(user(1)),
-            Entry::Row(partial(2)),
+            Entry::Row(Box::new(user(1))),
+            Entry::Row(Box::new(partial(2))),
             compaction(3, vec![user(4)]),
             meta("new"),
         ];

@@ -67,6 +67,7 @@ impl InMemoryTranscriptLocator {
     ///
     /// Any generation of the session may be given. The handle stays usable: its next write takes the slot again if
     /// that is still free.
+    #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn release(&self, session: &SessionRef) -> bool {
         self.state()
             .release(&session.first_generation().session_id())
@@ -78,7 +79,7 @@ impl InMemoryTranscriptLocator {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reader(&self, id: Id, meta: TranscriptMeta) -> Arc<dyn TranscriptRead> {
+    fn reader(&self, id: &Id, meta: TranscriptMeta) -> Arc<dyn TranscriptRead> {
         Arc::new(MemoryHistory::of_stem(self, id.stem(), meta))
     }
 
@@ -120,7 +121,7 @@ impl TranscriptLocator for InMemoryTranscriptLocator {
         let newest = self.state().newest_root(|meta| {
             meta.agent_name == agent || meta.agent_id.as_deref() == Some(agent)
         });
-        Ok(newest.map(|(id, meta)| self.reader(id, meta)))
+        Ok(newest.map(|(id, meta)| self.reader(&id, meta)))
     }
 
     fn root_for_thread_scoped(
@@ -129,7 +130,7 @@ impl TranscriptLocator for InMemoryTranscriptLocator {
         agent_id: Option<&str>,
     ) -> Result<Option<Arc<dyn TranscriptRead>>> {
         let newest = self.state().newest_root_of_thread(thread_id, agent_id);
-        Ok(newest.map(|(id, meta)| self.reader(id, meta)))
+        Ok(newest.map(|(id, meta)| self.reader(&id, meta)))
     }
 
     fn thread_transcripts(

@@ -411,7 +411,7 @@ impl State {
                 request_id: marker.request_id.map(str::to_owned),
                 metadata: marker.metadata.cloned(),
             }),
-            None => entries.extend(context.map(Entry::Row)),
+            None => entries.extend(context.map(Box::new).map(Entry::Row)),
         }
         for PlannedUsage { usage, request_id } in write.plan.usage {
             entries.push(Entry::Usage(UsageRecord {
@@ -423,7 +423,8 @@ impl State {
         }
         entries.extend(write.tools.cloned().map(Entry::Tools));
         if let Some(partial) = write.partial {
-            entries.push(Entry::Row(self.store(partial, &[], Some(&now))));
+            let partial = self.store(partial, &[], Some(&now));
+            entries.push(Entry::Row(Box::new(partial)));
         }
 
         self.mention(&writer.id, writer.session.as_ref());
@@ -515,4 +516,129 @@ impl Write<'_> {
 
 fn rows_of(context: &[StoredRow]) -> Rows<'_> {
     Rows(context.iter().map(|row| &row.message).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ErrorKind, InMemoryTranscriptLocator, TranscriptLocator as _};
+
+    fn meta() -> TranscriptMeta {
+        TranscriptMeta::new("agent").with_thread_id("t")
+    }
+
+    fn written(locator: &InMemoryTranscriptLocator) -> SessionRef {
+        let session = SessionRef::root("s");
+        let history = locator.open_session(&session, meta()).unwrap();
+        history.append(TranscriptMessage::user("q")).unwrap();
+        session
+    }
+
+    #[test]
+    fn identities_ascend_and_are_of_version_seven() {
+        let mut state = State::default();
+        let minted: Vec<_> = (0..1000).map(|_| state.mint()).collect();
+        assert!(minted.is_sorted_by(|a, b| a < b));
+        assert!(minted.iter().all(|uuid| uuid.get_version_num() == 7));
+    }
+
+    #[test]
+    fn a_stem_with_a_canonical_ending_is_a_generation_of_its_session() {
+        for (stem, session, generation) in [("a.g2", "a", 2), ("a.g02", "a.g02", 0), ("a", "a", 0)]
+        {
+            let id = Id::of_stem(stem);
+            assert_eq!((id.session.as_str(), id.generation), (session, generation));
+            assert_eq!(id.stem(), stem);
+        }
+    }
+
+    #[test]
+    fn a_released_handle_takes_the_slot_again_and_loses_it_to_a_faster_one() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = written(&locator);
+        let (_, slow) = locator.begin_generation(&session, meta()).unwrap();
+        let second = locator.begin_generation(&session, meta());
+        assert_eq!(second.unwrap_err().kind(), ErrorKind::Reserved);
+        assert!(locator.release(&session.next_generation()));
+        assert!(!locator.release(&session));
+
+        let (successor, fast) = locator.begin_generation(&session, meta()).unwrap();
+        let refused = slow.append(TranscriptMessage::user("slow"));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Reserved);
+        fast.append(TranscriptMessage::user("fast")).unwrap();
+        let refused = slow.append(TranscriptMessage::user("slow"));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::GenerationExists);
+        fast.append(TranscriptMessage::user("more")).unwrap();
+        assert_eq!(locator.head_generation(&session).unwrap(), successor);
+    }
+
+    #[test]
+    fn only_the_holder_gives_a_slot_back_by_clearing() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = written(&locator);
+        let history = locator.open_session(&session, meta()).unwrap();
+        let (successor, held) = locator.begin_generation(&session, meta()).unwrap();
+        let other = locator.open_session(&successor, meta()).unwrap();
+        other.clear().unwrap();
+        let refused = history.append(TranscriptMessage::user("q"));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Sealed);
+        held.clear().unwrap();
+        history.append(TranscriptMessage::user("q")).unwrap();
+        held.replace(&[]).unwrap();
+        assert!(locator.session_exists(&successor).unwrap());
+    }
+
+    #[test]
+    fn a_baseline_is_checked_again_by_the_first_write_after_the_slot_was_free() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = written(&locator);
+        let history = locator.open_session(&session, meta()).unwrap();
+        let baseline = history.messages().unwrap();
+        let (successor, begun) = locator
+            .begin_generation_from_baseline(&session, meta(), &baseline)
+            .unwrap();
+        begun.clear().unwrap();
+        history.append(TranscriptMessage::user("between")).unwrap();
+        let refused = begun.append(TranscriptMessage::user("q"));
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Stale);
+        assert!(!locator.session_exists(&successor).unwrap());
+        history
+            .append(TranscriptMessage::user("still open"))
+            .unwrap();
+    }
+
+    #[test]
+    fn every_generation_up_to_the_limit_can_be_written_and_none_beyond() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = SessionRef::root("s");
+        for generation in 0..=4096 {
+            let history = locator.open_session(&session.with_generation(generation), meta());
+            history.unwrap().replace(&[]).unwrap();
+        }
+        let last = session.with_generation(4096);
+        let refused = locator.begin_generation(&last, meta());
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::GenerationLimit);
+        let beyond = locator
+            .open_session(&last.next_generation(), meta())
+            .unwrap();
+        assert_eq!(
+            beyond.replace(&[]).unwrap_err().kind(),
+            ErrorKind::GenerationLimit
+        );
+        assert_eq!(locator.head_generation(&session).unwrap(), last);
+    }
+
+    #[test]
+    fn a_successor_s_kept_rows_are_the_predecessor_s_records() {
+        let locator = InMemoryTranscriptLocator::new();
+        let session = written(&locator);
+        let before = locator.open_session(&session, meta()).unwrap();
+        let kept = before.messages().unwrap();
+        let (_, after) = locator.begin_generation(&session, meta()).unwrap();
+        after.append(kept[0].clone()).unwrap();
+        let records = |history: &dyn crate::TranscriptHistory| {
+            history.read_display().unwrap().unwrap().records
+        };
+        assert_eq!(records(after.as_ref()), records(before.as_ref()));
+    }
 }

@@ -24,9 +24,10 @@ impl State {
                 .or_insert_with(|| ancestor.clone());
             child = parent;
         }
-        while let Some(parent) = parent_part(&child) {
+        let mut part = parent_part(&child);
+        while let Some(parent) = part {
             self.mentioned.insert(parent.to_owned());
-            child = split_generation(parent).0.to_owned();
+            part = parent_part(split_generation(parent).0);
         }
         if let Some(session) = session {
             self.references
@@ -209,4 +210,93 @@ fn is_of_agent(meta: &TranscriptMeta, agent_id: Option<&str>) -> bool {
 
 fn has_session_id(meta: Option<&TranscriptMeta>) -> bool {
     meta.is_some_and(|meta| meta.session_id.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        InMemoryTranscriptLocator, SessionRef, TranscriptLocator as _, TranscriptMessage,
+        TranscriptMeta,
+    };
+
+    fn write_stem(locator: &InMemoryTranscriptLocator, stem: &str, thread: &str) {
+        let meta = TranscriptMeta::new("agent").with_thread_id(thread);
+        let history = locator.open_stem(stem, meta).unwrap();
+        history.append(TranscriptMessage::user("q")).unwrap();
+    }
+
+    fn write(locator: &InMemoryTranscriptLocator, session: &SessionRef, thread: &str) {
+        let meta = TranscriptMeta::new("agent").with_thread_id(thread);
+        let history = locator.open_session(session, meta).unwrap();
+        history.append(TranscriptMessage::user("q")).unwrap();
+    }
+
+    fn subagents(locator: &InMemoryTranscriptLocator, thread: &str) -> Vec<String> {
+        let listed = locator.thread_transcripts(thread, None).unwrap();
+        listed
+            .subagents
+            .into_iter()
+            .map(|child| child.stem)
+            .collect()
+    }
+
+    /// A root, its child, and a grandchild whose stem holds but a digest of the child's.
+    fn family() -> [SessionRef; 3] {
+        let root = SessionRef::scoped("thread-1", "orchestrator");
+        let child = SessionRef::child_of(&root, "worker-7");
+        let grandchild = SessionRef::child_of(&child, "w2");
+        assert!(grandchild.session_id().starts_with("chain-"));
+        [root, child, grandchild]
+    }
+
+    #[test]
+    fn a_digest_is_linked_once_the_stem_that_it_is_of_is_mentioned() {
+        let [root, child, grandchild] = family();
+        let locator = InMemoryTranscriptLocator::new();
+        write_stem(&locator, &grandchild.session_id(), "own");
+        write(&locator, &root, "t");
+        assert_eq!(subagents(&locator, "t"), Vec::<String>::new());
+        assert_eq!(subagents(&locator, "own"), [grandchild.session_id()]);
+        // A sibling's first write mentions the child, which itself is never written.
+        let sibling = SessionRef::child_of(&child, "w3");
+        write(&locator, &sibling, "elsewhere");
+        assert_eq!(
+            subagents(&locator, "t"),
+            [grandchild.session_id(), sibling.session_id()]
+        );
+        assert_eq!(subagents(&locator, "own"), Vec::<String>::new());
+        let listed = locator.thread_transcripts("t", None).unwrap();
+        assert_eq!(listed.subagents[0].parent, Some(child.session_id()));
+    }
+
+    #[test]
+    fn a_reference_links_a_session_that_was_written_by_its_stem_before() {
+        let [root, _, grandchild] = family();
+        let locator = InMemoryTranscriptLocator::new();
+        write(&locator, &root, "t");
+        write_stem(&locator, &grandchild.session_id(), "own");
+        write(&locator, &grandchild, "own");
+        assert_eq!(subagents(&locator, "t"), [grandchild.session_id()]);
+    }
+
+    #[test]
+    fn a_child_of_a_later_generation_belongs_to_the_session() {
+        let root = SessionRef::root("r");
+        let locator = InMemoryTranscriptLocator::new();
+        write(&locator, &root, "t");
+        write(&locator, &root.next_generation(), "t");
+        let child = SessionRef::child_of(&root.next_generation(), "c");
+        write(&locator, &child, "elsewhere");
+        assert_eq!(subagents(&locator, "t"), [child.session_id()]);
+    }
+
+    #[test]
+    fn raw_stems_say_their_own_line_and_a_root_elsewhere_decides() {
+        let locator = InMemoryTranscriptLocator::new();
+        write_stem(&locator, "a__b__c", "t");
+        assert_eq!(subagents(&locator, "t"), ["a__b__c"]);
+        write_stem(&locator, "a", "other");
+        assert_eq!(subagents(&locator, "t"), Vec::<String>::new());
+        assert_eq!(subagents(&locator, "other"), ["a__b__c"]);
+    }
 }

@@ -178,14 +178,14 @@ mod tests {
         }
     }
 
-    fn usage(input: u64) -> Option<TurnUsage> {
-        Some(TurnUsage {
+    fn usage(input: u64) -> TurnUsage {
+        TurnUsage {
             usage: MessageUsage {
                 input,
                 ..MessageUsage::default()
             },
             ..TurnUsage::default()
-        })
+        }
     }
 
     fn fates_of(stored: &[TranscriptMessage], next: &[TranscriptMessage]) -> Vec<Fate> {
@@ -195,11 +195,11 @@ mod tests {
     #[test]
     fn every_field_outside_row_identity_turns_an_exact_match_into_a_revision() {
         let stored = TranscriptMessage {
-            turn_usage: usage(1),
+            turn_usage: Some(usage(1)),
             ..read("assistant", "a", Some("r"))
         };
         let changes: [fn(&mut TranscriptMessage); 4] = [
-            |row| row.turn_usage = usage(2),
+            |row| row.turn_usage = Some(usage(2)),
             |row| {
                 row.tool_failure = Some(ToolFailure {
                     failed: true,
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn no_level_matches_across_requests() {
         let stored = TranscriptMessage {
-            turn_usage: usage(1),
+            turn_usage: Some(usage(1)),
             ..read("assistant", "a", Some("r"))
         };
         let other = TranscriptMessage {
@@ -241,13 +241,13 @@ mod tests {
         };
         let how = Match::SameRequestAndUsage;
         assert!(matches(
-            &with("long", usage(1)),
-            &with("short", usage(1)),
+            &with("long", Some(usage(1))),
+            &with("short", Some(usage(1))),
             how
         ));
         assert!(!matches(
-            &with("long", usage(1)),
-            &with("short", usage(2)),
+            &with("long", Some(usage(1))),
+            &with("short", Some(usage(2))),
             how
         ));
         assert!(!matches(&with("long", None), &with("short", None), how));

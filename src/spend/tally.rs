@@ -1,72 +1,10 @@
-//! What transcripts and threads used and cost.
-//!
-//! Tokens are summed saturating. Money is summed exactly, in units of 10^-12 of a dollar to which each usage's cost is
-//! rounded half to even, and becomes a floating-point number only in the answer: a total does not depend on the order
-//! in which its parts were added.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Sums of usages in whole numbers.
 
 use jiff::Timestamp;
-use uuid::Uuid;
 
+use super::{context_components_of, context_tokens_of};
 use crate::transcript::spend::{pico_to_usd, usd_to_pico};
-use crate::{
-    CostSplit, DisplayRecord, DisplaySessionTranscript, Result, SessionTranscript, ThreadSpend,
-    ThreadTranscript, ThreadTranscripts, TranscriptLocator, TranscriptMeta, TranscriptSpend,
-    TurnUsage, UsageCostSource,
-};
-
-/// The spend of a transcript's live context: each row's usage, in order.
-///
-/// A usage of a turn that only records calls (it has tool calls, no token and no cost) is skipped. The model falls
-/// back to the header's. For the whole history, rows that were compacted away included, see [`thread_spend_in`].
-///
-/// Costs one pass over the rows.
-#[must_use]
-pub fn transcript_spend(transcript: &SessionTranscript) -> TranscriptSpend {
-    let mut tally = SpendTally::default();
-    for usage in transcript
-        .messages
-        .iter()
-        .filter_map(|row| row.turn_usage.as_ref())
-    {
-        tally.add(usage);
-    }
-    tally.to_spend(transcript.meta.model.as_deref())
-}
-
-/// How many tokens of the context window a turn filled: those of its final provider call, and where they are unknown
-/// the turn's totals over its steps, on average.
-#[must_use]
-pub fn context_tokens_of(usage: &TurnUsage) -> u64 {
-    let totals = &usage.usage;
-    if totals.last_call_input > 0 {
-        return totals
-            .last_call_input
-            .saturating_add(totals.last_call_output);
-    }
-    totals.input.saturating_add(totals.output) / steps(usage)
-}
-
-/// The spend of a thread over its full history, as the store answers it: [`TranscriptLocator::thread_spend`].
-///
-/// A blank or unknown thread has spent nothing.
-pub fn thread_spend_in(locator: &dyn TranscriptLocator, thread_id: &str) -> Result<ThreadSpend> {
-    locator.thread_spend(thread_id)
-}
-
-/// The two components of [`context_tokens_of`], each with the fallback of the sum.
-fn context_components_of(usage: &TurnUsage) -> (u64, u64) {
-    let totals = &usage.usage;
-    if totals.last_call_input > 0 {
-        return (totals.last_call_input, totals.last_call_output);
-    }
-    (totals.input / steps(usage), totals.output / steps(usage))
-}
-
-fn steps(usage: &TurnUsage) -> u64 {
-    u64::from(usage.iteration.max(1))
-}
+use crate::{CostSplit, TranscriptSpend, TurnUsage, UsageCostSource};
 
 /// The UTC hour that a usage falls into, counted from the Unix epoch: that of its own time, and where that is no time
 /// that of the write, which is given in microseconds since the epoch.
@@ -244,7 +182,7 @@ impl SpendTally {
     }
 
     /// The same totals, with a transcript's model where no usage names one.
-    fn or_model(&self, model: Option<&str>) -> Self {
+    pub(super) fn or_model(&self, model: Option<&str>) -> Self {
         Self {
             model: self.model.clone().or_else(|| model.map(str::to_owned)),
             ..self.clone()
@@ -252,7 +190,7 @@ impl SpendTally {
     }
 
     /// The sums alone, without what is of the last usage.
-    fn without_last(self) -> Self {
+    pub(super) fn without_last(self) -> Self {
         Self {
             last_input_tokens: 0,
             last_output_tokens: 0,
@@ -268,149 +206,10 @@ fn to_count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// What a root transcript adds to its thread's spend.
-#[derive(Debug, Clone)]
-pub(crate) struct RootPart<'a> {
-    /// The newest header.
-    pub(crate) meta: &'a TranscriptMeta,
-    /// Over every usage that the transcript was the first to store.
-    pub(crate) tally: SpendTally,
-}
-
-/// What a transcript of a sub-agent adds to its thread's spend.
-#[derive(Debug, Clone)]
-pub(crate) struct SubagentPart<'a, Run> {
-    /// The agent name in the header of the session's head.
-    pub(crate) archetype: &'a str,
-    /// Whatever identifies the session: all its generations are one run.
-    pub(crate) run: Run,
-    /// The model in the transcript's newest header.
-    pub(crate) model: Option<&'a str>,
-    /// Over every usage that the transcript was the first to store.
-    pub(crate) tally: SpendTally,
-}
-
-/// Puts the spend of a thread together from its root transcripts, in the order of their creation, and those of its
-/// sub-agents, in the order in which a thread lists them.
-pub(crate) fn fold_thread<'a, Run: Ord>(
-    roots: impl IntoIterator<Item = RootPart<'a>>,
-    subagents: impl IntoIterator<Item = SubagentPart<'a, Run>>,
-) -> ThreadSpend {
-    let mut spend = ThreadSpend::default();
-    let mut root = SpendTally::default();
-    for part in roots {
-        root.follow(&part.tally.or_model(part.meta.model.as_deref()));
-        spend.updated = Some(part.meta.updated.clone());
-        spend.found_transcript = true;
-    }
-    spend.root = root.to_spend(None);
-
-    let mut archetypes: BTreeMap<&str, (SpendTally, BTreeSet<Run>)> = BTreeMap::new();
-    for part in subagents {
-        let (sum, runs) = archetypes.entry(part.archetype).or_default();
-        sum.follow(&part.tally.or_model(part.model));
-        runs.insert(part.run);
-    }
-    for (archetype, (sum, runs)) in archetypes {
-        let sum = sum.without_last().to_spend(None);
-        spend
-            .subagents
-            .insert(archetype.to_owned(), (sum, runs.len()));
-    }
-    spend
-}
-
-/// The spend of a thread by a walk over the displays of all its transcripts.
-///
-/// A walk cannot see in which order the transcripts of different sessions were created, but for the newest.
-pub(crate) fn walk_thread<L: TranscriptLocator + ?Sized>(
-    locator: &L,
-    thread_id: &str,
-) -> Result<ThreadSpend> {
-    let ThreadTranscripts {
-        roots,
-        pre_identity,
-        subagents,
-    } = locator.thread_transcripts(thread_id, None)?;
-    let newest = locator.root_for_thread(thread_id)?;
-    let newest = newest.as_ref().map(|newest| newest.stem());
-    let mut roots: Vec<_> = pre_identity.into_iter().chain(roots).collect();
-    roots.sort_by_key(|root| newest == Some(&root.stem));
-
-    let mut counted = Counted::default();
-    let mut tally = |transcript: &ThreadTranscript| -> Result<SpendTally> {
-        let display = transcript.open(locator)?.read_display()?;
-        Ok(display.map_or_else(SpendTally::default, |display| counted.tally(&display)))
-    };
-    let mut root_parts = Vec::new();
-    for root in &roots {
-        root_parts.push(RootPart {
-            meta: &root.meta,
-            tally: tally(root)?,
-        });
-    }
-    // The generations of a child are listed oldest first, so the last one of a session is its head.
-    let heads: BTreeMap<&str, &str> = subagents
-        .iter()
-        .map(|child| (child.session_stem(), child.meta.agent_name.as_str()))
-        .collect();
-    let mut child_parts = Vec::new();
-    for child in &subagents {
-        let run = child.session_stem();
-        child_parts.push(SubagentPart {
-            archetype: heads.get(run).copied().unwrap_or(&child.meta.agent_name),
-            run,
-            model: child.meta.model.as_deref(),
-            tally: tally(child)?,
-        });
-    }
-    Ok(fold_thread(root_parts, child_parts))
-}
-
-/// The records whose usage has been counted: a retained row stands in the displays of several transcripts.
-#[derive(Debug, Default)]
-pub(crate) struct Counted(BTreeSet<Uuid>);
-
-impl Counted {
-    /// The totals of what `display` is the first to show.
-    pub(crate) fn tally(&mut self, display: &DisplaySessionTranscript) -> SpendTally {
-        let mut tally = SpendTally::default();
-        // Identities ascend along a log, which is how usages that stand on no row find their place between the rows.
-        let mut unattached = display.unattached.iter().peekable();
-        for record in &display.records {
-            let (uuid, rows) = match record {
-                DisplayRecord::Message(row) => (row.uuid, std::slice::from_ref(row.as_ref())),
-                DisplayRecord::Compaction(marker) => (marker.uuid, marker.replacement.as_slice()),
-            };
-            while let Some(record) = unattached.next_if(|record| record.uuid < uuid) {
-                self.count(record.uuid, &record.usage, &mut tally);
-            }
-            for row in rows
-                .iter()
-                .filter(|row| !row.interrupted && row.revises.is_none())
-            {
-                if let Some(usage) = &row.turn_usage {
-                    self.count(row.uuid, usage, &mut tally);
-                }
-            }
-        }
-        for record in unattached {
-            self.count(record.uuid, &record.usage, &mut tally);
-        }
-        tally
-    }
-
-    fn count(&mut self, uuid: Uuid, usage: &TurnUsage, tally: &mut SpendTally) {
-        if self.0.insert(uuid) {
-            tally.add(usage);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MessageUsage, TranscriptMessage, TranscriptToolCall};
+    use crate::{MessageUsage, TranscriptToolCall};
 
     fn usage(input: u64, cost_usd: f64, cost_source: Option<UsageCostSource>) -> TurnUsage {
         TurnUsage {
@@ -426,7 +225,9 @@ mod tests {
 
     fn tally(usages: &[TurnUsage]) -> SpendTally {
         let mut tally = SpendTally::default();
-        usages.iter().for_each(|usage| tally.add(usage));
+        for usage in usages {
+            tally.add(usage);
+        }
         tally
     }
 
@@ -544,59 +345,6 @@ mod tests {
     }
 
     #[test]
-    fn the_context_is_the_last_call_s_else_the_average_of_the_steps() {
-        let mut used = TurnUsage {
-            usage: MessageUsage {
-                input: 90,
-                output: 11,
-                ..MessageUsage::default()
-            },
-            iteration: 4,
-            ..TurnUsage::default()
-        };
-        assert_eq!(
-            (context_tokens_of(&used), context_components_of(&used)),
-            (25, (22, 2))
-        );
-        used.iteration = 0;
-        assert_eq!(
-            (context_tokens_of(&used), context_components_of(&used)),
-            (101, (90, 11))
-        );
-        used.usage.last_call_output = 5;
-        assert_eq!(
-            context_tokens_of(&used),
-            101,
-            "an output alone is no last call"
-        );
-        used.usage.last_call_input = 30;
-        assert_eq!(
-            (context_tokens_of(&used), context_components_of(&used)),
-            (35, (30, 5))
-        );
-    }
-
-    #[test]
-    fn a_live_context_s_model_falls_back_to_the_header_s() {
-        let mut transcript = SessionTranscript {
-            meta: TranscriptMeta::new("agent").with_model("from header"),
-            messages: vec![TranscriptMessage::assistant("a").with_turn_usage(usage(1, 0.5, None))],
-            tools: None,
-        };
-        assert_eq!(
-            transcript_spend(&transcript).model.as_deref(),
-            Some("from header")
-        );
-        let mut named = usage(1, 0.5, None);
-        named.model = "named".to_owned();
-        transcript
-            .messages
-            .push(TranscriptMessage::assistant("b").with_turn_usage(named));
-        let spend = transcript_spend(&transcript);
-        assert_eq!((spend.model.as_deref(), spend.turns), (Some("named"), 2));
-    }
-
-    #[test]
     fn an_hour_is_the_usage_s_own_in_utc_else_that_of_the_write() {
         let hour = |ts: &str, micros| {
             let ts = ts.to_owned();
@@ -614,51 +362,5 @@ mod tests {
         assert_eq!(hour("", 7_200_000_000), 2);
         assert_eq!(hour("yesterday", 7_199_999_999), 1);
         assert_eq!(hour("", -1), -1);
-    }
-
-    #[test]
-    fn the_last_turn_of_a_thread_is_the_newest_root_s_that_counted_one() {
-        let metas = ["a", "b"].map(|name| TranscriptMeta::new(name).with_updated(name));
-        let parts = [
-            RootPart {
-                meta: &metas[0],
-                tally: tally(&[usage(1, 0.0, None)]),
-            },
-            RootPart {
-                meta: &metas[1],
-                tally: SpendTally::default(),
-            },
-        ];
-        let spend = fold_thread(parts, Vec::<SubagentPart<'_, u8>>::new());
-        assert_eq!(spend.root.last_input_tokens, 1);
-        assert_eq!(spend.updated.as_deref(), Some("b"));
-        assert!(spend.found_transcript);
-    }
-
-    #[test]
-    fn generations_of_a_sub_agent_are_one_run_and_have_no_last_turn() {
-        let part = |archetype, run, input| SubagentPart {
-            archetype,
-            run,
-            model: None,
-            tally: tally(&[usage(input, 0.0, None)]),
-        };
-        let spend = fold_thread(
-            [],
-            [
-                part("w", 1, 1),
-                part("w", 1, 2),
-                part("w", 2, 4),
-                part("x", 3, 8),
-            ],
-        );
-        let (workers, runs) = &spend.subagents["w"];
-        assert_eq!((workers.input_tokens, workers.turns, *runs), (7, 3, 2));
-        assert_eq!(
-            (workers.last_input_tokens, workers.last_context_tokens),
-            (0, 0)
-        );
-        assert_eq!(spend.subagents["x"].1, 1);
-        assert!(!spend.found_transcript);
     }
 }
