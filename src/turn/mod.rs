@@ -211,7 +211,7 @@ mod tests {
     fn a_turn_on_all_stored_rows_is_an_extension_whatever_metadata_the_copies_carry() {
         let stored = [read(TranscriptMessage::user("a"))];
         let changed = TranscriptMessage::user("a").with_extra_metadata(json!({"other": 1}));
-        let TurnPlan::Extension(plan) = planned(&stored, &[changed.clone()]) else {
+        let TurnPlan::Extension(plan) = planned(&stored, std::slice::from_ref(&changed)) else {
             panic!("no extension");
         };
         assert_eq!(plan, RowsPlan::default());
