@@ -21,6 +21,13 @@ pub use locator::{
 };
 pub use memory::InMemoryTranscriptLocator;
 pub use session::{SessionRef, session_stem};
+pub use store::{
+    AppendRows, Durability, HeadToken, Health, ListOrder, Record, RecordIter, RecordKind,
+    RedbTranscriptLocator, ReservationStats, SessionQuery, SessionSummary, SpendGroup, SpendQuery,
+    SpendRow, Stats, Store, StoreBuilder, ThreadSummary,
+};
+#[cfg(feature = "testkit")]
+pub use store::{Backend, Environment, StoreFile};
 pub use transcript::{
     BACKGROUND_METADATA_KEY, BackgroundAppend, BackgroundAppendOutcome, BackgroundOrigin,
     CompactionMarker, CostSplit, DisplayMessage, DisplayRecord, DisplaySessionTranscript,

@@ -1,1 +1,197 @@
-//! 
+//! The redb engine: a store, how it is opened, and what it offers beyond the traits.
+
+mod apply;
+mod backend;
+mod binary;
+mod builder;
+mod change;
+mod commit;
+mod database;
+mod engine;
+mod environment;
+mod hash;
+mod head;
+mod locator;
+mod lock;
+mod pending;
+mod plan;
+mod read;
+mod record;
+mod spend;
+mod stats;
+mod tables;
+mod types;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+#[cfg(feature = "testkit")]
+pub use backend::{Backend, StoreFile};
+pub use builder::{Durability, StoreBuilder};
+pub use database::Health;
+#[cfg(feature = "testkit")]
+pub use environment::Environment;
+pub use locator::RedbTranscriptLocator;
+pub use read::records::RecordIter;
+pub use spend::{SpendGroup, SpendQuery, SpendRow};
+pub use stats::{ReservationStats, Stats};
+pub use types::{
+    AppendRows, HeadToken, ListOrder, Record, RecordKind, SessionQuery, SessionSummary,
+    ThreadSummary,
+};
+
+use crate::session::split_generation;
+use crate::turn::{check_session, check_stem};
+use crate::{Result, SessionRef, TranscriptMeta};
+use engine::Engine;
+
+/// A transcript store in one file.
+///
+/// Cheap to clone; all clones, locators, handles and iterators share one open file and keep it open. The last one to go
+/// closes it, before its `drop` returns. One process owns a file at a time.
+#[derive(Clone)]
+pub struct Store {
+    engine: Arc<Engine>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("destination", &self.engine.destination)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the store at `path` with default options, or creates it. See [`StoreBuilder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().open(path)
+    }
+
+    /// Options for opening a store.
+    pub fn builder() -> StoreBuilder {
+        StoreBuilder::default()
+    }
+
+    /// A new store in memory.
+    pub fn in_memory() -> Result<Self> {
+        Self::builder().in_memory()
+    }
+
+    /// The locator: the traits on top of this store.
+    #[must_use]
+    pub fn locator(&self) -> RedbTranscriptLocator {
+        RedbTranscriptLocator::new(self)
+    }
+
+    /// The record with this UUID. Costs two look-ups, a third for its parent.
+    pub fn record(&self, uuid: Uuid) -> Result<Option<Record>> {
+        self.engine.read(|reader| reader.record_by_uuid(uuid))
+    }
+
+    /// What one generation first stored, in the order of its log. Rows that it kept from the generation before stand
+    /// as UUIDs in one [`RecordKind::Retained`] record. Empty if it is not written.
+    pub fn records(&self, session: &SessionRef) -> Result<RecordIter> {
+        self.generation_records(&session.base_stem(), session.generation)
+    }
+
+    /// The records of the transcript with this stem; like [`records`](Self::records) for stems without a reference.
+    pub fn records_of_stem(&self, stem: &str) -> Result<RecordIter> {
+        check_stem(stem)?;
+        let (base, generation) = split_generation(stem);
+        self.generation_records(base, generation)
+    }
+
+    fn generation_records(&self, base: &str, generation: u32) -> Result<RecordIter> {
+        self.engine.read(|reader| {
+            let found: Vec<u64> = locator::find(reader, base, generation)?
+                .into_iter()
+                .collect();
+            RecordIter::new(&self.engine, reader, &found)
+        })
+    }
+
+    /// The records of all generations of a session, oldest first: each record once. Any generation may be given.
+    pub fn session_records(&self, session: &SessionRef) -> Result<RecordIter> {
+        self.engine.read(|reader| {
+            let chain = match reader.stem_id(&session.base_stem())? {
+                Some(id) => reader.chain(id)?,
+                None => Vec::new(),
+            };
+            let transcripts: Vec<u64> = chain.into_iter().map(|(_, id)| id).collect();
+            RecordIter::new(&self.engine, reader, &transcripts)
+        })
+    }
+
+    /// Lists sessions. Costs the number of transcripts in the store.
+    pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<SessionSummary>> {
+        self.engine.read(|reader| reader.sessions(query))
+    }
+
+    /// Lists threads, the one written last first. Costs the number of transcripts in the store.
+    pub fn threads(&self) -> Result<Vec<ThreadSummary>> {
+        self.engine.read(|reader| reader.threads())
+    }
+
+    /// Sums spend. Costs the totals that are summed, not the records behind them.
+    pub fn spend(&self, query: &SpendQuery) -> Result<Vec<SpendRow>> {
+        self.engine.read(|reader| reader.spend(query))
+    }
+
+    /// Names the head of a session as it is now, durable; None if the session was never written. Any generation may be
+    /// given.
+    pub fn head(&self, session: &SessionRef) -> Result<Option<HeadToken>> {
+        check_session(session)?;
+        self.engine.read(|reader| {
+            Ok(reader
+                .newest_of(&session.base_stem())?
+                .as_ref()
+                .map(HeadToken::of))
+        })
+    }
+
+    /// Appends the rows of a turn to the head that `token` names, and names the head after it.
+    ///
+    /// The fast path for a host that keeps the token instead of message lists: nothing is compared but the token. Rows
+    /// are stamped as in [`append_turn`](crate::TranscriptHistory::append_turn). Without rows nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Stale`](crate::Error::Stale) if anything was written since the token was given (`expected` and `found`
+    /// are sequences); [`Error::Sealed`](crate::Error::Sealed) if the generation has a successor.
+    pub fn append_rows(
+        &self,
+        session: &SessionRef,
+        token: &HeadToken,
+        rows: AppendRows<'_>,
+    ) -> Result<HeadToken> {
+        check_session(session)?;
+        let head = session.with_generation(token.generation);
+        // The head exists when a row is appended, so this seed is never used.
+        let address = locator::address(&self.engine, &head, TranscriptMeta::new(""));
+        plan::append_rows(&self.engine, &address, token, &rows)
+    }
+
+    /// Frees the successor slot of a session that a forgotten handle holds. Answers whether there was one. Any
+    /// generation may be given.
+    pub fn release(&self, session: &SessionRef) -> bool {
+        self.engine
+            .sessions
+            .get(&session.base_stem())
+            .release(|held| held.owner.strong_count() > 0)
+    }
+
+    /// Sizes, counts, reservations, readers.
+    pub fn stats(&self) -> Result<Stats> {
+        self.engine.stats()
+    }
+
+    /// Whether the store works, without touching the disk.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.engine.database.health()
+    }
+}

@@ -1,0 +1,658 @@
+//! Changes → tables: the only code that writes them.
+//!
+//! Applying decides nothing that a caller could be told: a change was planned completely before it came here. What is
+//! given here (positions, stem ids, name ids) follows from the tables and the order of the changes alone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use redb::{ReadableTable as _, Table, WriteTransaction};
+
+use super::binary;
+use super::change::{Change, CountedUsage, NewRecord, SealPredecessor};
+use super::database::{storage_error, table_error};
+use super::hash::Seed;
+use super::head::{
+    Birth, Head, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run,
+    source_code,
+};
+use super::tables::{self, id_key};
+use crate::session::{
+    bounded, chain_digest, fnv128_u128, is_subagent_stem, parent_part, split_generation,
+};
+use crate::{Error, Result, TranscriptMeta};
+
+/// How many levels of unwritten ancestors a raw stem records. Deeper ones would cost a stem's length for each level.
+pub(super) const RAW_ANCESTORS: usize = 256;
+
+/// Applies a group of changes, in order. Changes up to the sequence that the tables already hold are passed over.
+pub(super) fn apply_group<'a>(
+    transaction: &WriteTransaction,
+    seed: &Seed,
+    group: impl IntoIterator<Item = (u64, &'a Change)>,
+) -> Result<()> {
+    let mut writer = Writer::open(transaction, seed)?;
+    for (sequence, change) in group {
+        if sequence > writer.state.sequence {
+            writer.apply(change)?;
+            writer.state.sequence = sequence;
+        }
+    }
+    writer.flush()
+}
+
+/// Writes what is there already, so that the commit supersedes one whose end was uncertain.
+pub(super) fn touch(transaction: &WriteTransaction) -> Result<()> {
+    let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
+    let state = store
+        .get("state")
+        .map_err(storage_error)?
+        .map(|state| state.value().to_vec());
+    if let Some(state) = state {
+        store
+            .insert("state", state.as_slice())
+            .map_err(storage_error)?;
+    }
+    Ok(())
+}
+
+struct Writer<'t> {
+    seed: &'t Seed,
+    state: StoreState,
+    store: Table<'t, &'static str, &'static [u8]>,
+    log: Table<'t, u64, &'static [u8]>,
+    records_by_uuid: Table<'t, u128, u64>,
+    transcripts: Table<'t, u64, &'static [u8]>,
+    transcript_runs: Table<'t, (u64, u64), &'static [u8]>,
+    generations: Table<'t, (u64, u32), u64>,
+    idempotency: Table<'t, (u64, &'static [u8], u64, u64), ()>,
+    stems: StemTree<'t>,
+    names: Names<'t>,
+    index: Index<'t>,
+    spend: Spend<'t>,
+    next_position: u64,
+    /// Heads that this group touched; they are written once.
+    heads: HashMap<u64, Transcript>,
+}
+
+impl<'t> Writer<'t> {
+    fn open(transaction: &'t WriteTransaction, seed: &'t Seed) -> Result<Self> {
+        let store = transaction.open_table(tables::STORE).map_err(table_error)?;
+        let state = match store.get("state").map_err(storage_error)? {
+            Some(state) => binary::decode(state.value(), "the state of the store")?,
+            None => StoreState::default(),
+        };
+        let log = transaction.open_table(tables::LOG).map_err(table_error)?;
+        let next_position = log
+            .last()
+            .map_err(storage_error)?
+            .map_or(1, |(last, _)| last.value() + 1);
+        Ok(Self {
+            seed,
+            state,
+            store,
+            log,
+            next_position,
+            records_by_uuid: transaction
+                .open_table(tables::RECORDS_BY_UUID)
+                .map_err(table_error)?,
+            transcripts: transaction
+                .open_table(tables::TRANSCRIPTS)
+                .map_err(table_error)?,
+            transcript_runs: transaction
+                .open_table(tables::TRANSCRIPT_RUNS)
+                .map_err(table_error)?,
+            generations: transaction
+                .open_table(tables::GENERATIONS)
+                .map_err(table_error)?,
+            idempotency: transaction
+                .open_table(tables::IDEMPOTENCY)
+                .map_err(table_error)?,
+            stems: StemTree::open(transaction, seed)?,
+            names: Names::open(transaction, seed)?,
+            index: Index::open(transaction)?,
+            spend: Spend::open(transaction)?,
+            heads: HashMap::new(),
+        })
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<()> {
+        let mut transcript = match &change.create {
+            None => self.load(change.transcript)?,
+            Some(create) => {
+                let session = self
+                    .stems
+                    .mention(&full_stem(&change.session, change.generation))?;
+                if let Some(seal) = &create.seal {
+                    self.seal(seal)?;
+                }
+                self.generations
+                    .insert((session, change.generation), change.transcript)
+                    .map_err(storage_error)?;
+                Transcript {
+                    birth: Birth {
+                        session,
+                        generation: change.generation,
+                        incarnation: create.incarnation,
+                        subagent: is_subagent_stem(&change.session),
+                        created_at: change.at,
+                    },
+                    head: change.head.clone(),
+                    runs: RunTail::default(),
+                }
+            }
+        };
+        if let Some(parts) = &change.named {
+            self.stems.name(transcript.birth.session, parts)?;
+        }
+        let birth = transcript.birth;
+        let before = change
+            .create
+            .is_none()
+            .then(|| Arc::clone(&transcript.head.meta));
+        self.index.update(
+            &mut self.names,
+            change.transcript,
+            birth.subagent,
+            before.as_deref(),
+            &change.head.meta,
+        )?;
+        transcript.head = change.head.clone();
+        for record in &change.records {
+            self.append(change.transcript, &mut transcript, record)?;
+        }
+        self.heads.insert(change.transcript, transcript);
+        Ok(())
+    }
+
+    fn seal(&mut self, seal: &SealPredecessor) -> Result<()> {
+        let mut transcript = self.load(seal.transcript)?;
+        transcript.head = seal.head.clone();
+        self.append(seal.transcript, &mut transcript, &seal.record)?;
+        self.heads.insert(seal.transcript, transcript);
+        Ok(())
+    }
+
+    fn load(&mut self, id: u64) -> Result<Transcript> {
+        if let Some(transcript) = self.heads.remove(&id) {
+            return Ok(transcript);
+        }
+        match self.transcripts.get(id).map_err(storage_error)? {
+            Some(bytes) => Transcript::decode(bytes.value()),
+            None => Err(Error::Corrupted {
+                what: "the head of a transcript".to_owned(),
+                at: format!("transcript {id} is missing"),
+            }),
+        }
+    }
+
+    fn append(&mut self, id: u64, transcript: &mut Transcript, record: &NewRecord) -> Result<()> {
+        let position = self.next_position;
+        self.next_position += 1;
+        self.log
+            .insert(position, record.bytes.as_slice())
+            .map_err(storage_error)?;
+        self.records_by_uuid
+            .insert(record.uuid, position)
+            .map_err(storage_error)?;
+        self.state.last_uuid = self.state.last_uuid.max(record.uuid);
+        let runs = &mut self.transcript_runs;
+        transcript
+            .runs
+            .push(record.seq, position, |chunk, positions| {
+                let bytes = encode_run(positions)?;
+                runs.insert((id, chunk), bytes.as_slice())
+                    .map(drop)
+                    .map_err(storage_error)
+            })?;
+        let session = transcript.birth.session;
+        if let Some(key) = &record.key {
+            let key = id_key(self.seed, key);
+            self.idempotency
+                .insert((session, key.as_slice(), id, record.seq), ())
+                .map_err(storage_error)?;
+        }
+        if let Some(usage) = &record.usage {
+            self.spend
+                .add(&mut self.names, id, session, &transcript.head, usage)?;
+        }
+        Ok(())
+    }
+
+    fn flush(mut self) -> Result<()> {
+        for (id, transcript) in &self.heads {
+            let bytes = transcript.encode()?;
+            self.transcripts
+                .insert(*id, bytes.as_slice())
+                .map_err(storage_error)?;
+        }
+        self.spend.flush()?;
+        let state = binary::encode(&self.state)?;
+        self.store
+            .insert("state", state.as_slice())
+            .map_err(storage_error)?;
+        Ok(())
+    }
+}
+
+/// The stem of a generation.
+pub(super) fn full_stem(base: &str, generation: u32) -> String {
+    if generation == 0 {
+        base.to_owned()
+    } else {
+        format!("{base}.g{generation}")
+    }
+}
+
+/// Stems, and who descends from whom.
+struct StemTree<'t> {
+    seed: &'t Seed,
+    ids: Table<'t, &'static [u8], u64>,
+    info: Table<'t, u64, &'static [u8]>,
+    digests: Table<'t, u128, (u64, u32)>,
+    children: Table<'t, (u64, u64), ()>,
+    next: u64,
+}
+
+impl<'t> StemTree<'t> {
+    fn open(transaction: &'t WriteTransaction, seed: &'t Seed) -> Result<Self> {
+        let info = transaction
+            .open_table(tables::STEM_INFO)
+            .map_err(table_error)?;
+        let next = info
+            .last()
+            .map_err(storage_error)?
+            .map_or(1, |(last, _)| last.value() + 1);
+        Ok(Self {
+            seed,
+            info,
+            next,
+            ids: transaction.open_table(tables::STEMS).map_err(table_error)?,
+            digests: transaction
+                .open_table(tables::STEM_DIGESTS)
+                .map_err(table_error)?,
+            children: transaction
+                .open_table(tables::CHILDREN)
+                .map_err(table_error)?,
+        })
+    }
+
+    /// The id of the session that a stem belongs to; new stems are linked to the parents that they spell out.
+    fn mention(&mut self, stem: &str) -> Result<u64> {
+        let (id, mut new) = self.intern(stem)?;
+        let (mut child, mut base) = (id, split_generation(stem).0);
+        for _ in 0..RAW_ANCESTORS {
+            let Some(parent) = parent_part(base).filter(|_| new) else {
+                break;
+            };
+            let known = match chain_digest(parent) {
+                Some(digest) => self
+                    .digests
+                    .get(digest)
+                    .map_err(storage_error)?
+                    .map(|it| it.value().0),
+                None => None,
+            };
+            let parent_id;
+            (parent_id, new) = match known {
+                Some(id) => (id, false),
+                None => self.intern(parent)?,
+            };
+            self.link(parent_id, child)?;
+            (child, base) = (parent_id, split_generation(parent).0);
+        }
+        Ok(id)
+    }
+
+    /// The id of the session of a stem, and whether it was given just now.
+    fn intern(&mut self, stem: &str) -> Result<(u64, bool)> {
+        let (base, _) = split_generation(stem);
+        let key = id_key(self.seed, base);
+        let known = self
+            .ids
+            .get(key.as_slice())
+            .map_err(storage_error)?
+            .map(|id| id.value());
+        let (id, new) = match known {
+            Some(id) => (id, false),
+            None => {
+                let id = self.next;
+                self.next += 1;
+                self.ids.insert(key.as_slice(), id).map_err(storage_error)?;
+                self.put(
+                    id,
+                    &StemInfo {
+                        stem: base.to_owned(),
+                        ..StemInfo::default()
+                    },
+                )?;
+                (id, true)
+            }
+        };
+        let shown = bounded(stem);
+        if shown != stem {
+            self.resolve(stem, &shown, id)?;
+        }
+        Ok((id, new))
+    }
+
+    /// A long stem stands in its children's stems by its digest. Children that were written before it was mentioned
+    /// hang from the digest until now.
+    fn resolve(&mut self, stem: &str, shown: &str, id: u64) -> Result<()> {
+        let digest = fnv128_u128(stem.as_bytes());
+        let generation = split_generation(stem).1;
+        if self
+            .digests
+            .insert(digest, (id, generation))
+            .map_err(storage_error)?
+            .is_some()
+        {
+            return Ok(());
+        }
+        let key = id_key(self.seed, shown);
+        let Some(alias) = self
+            .ids
+            .get(key.as_slice())
+            .map_err(storage_error)?
+            .map(|id| id.value())
+        else {
+            return Ok(());
+        };
+        let waiting = self
+            .children
+            .range((alias, 0)..=(alias, u64::MAX))
+            .map_err(storage_error)?
+            .map(|entry| entry.map(|(key, _)| key.value().1).map_err(storage_error))
+            .collect::<Result<Vec<_>>>();
+        for child in waiting? {
+            self.link(id, child)?;
+        }
+        Ok(())
+    }
+
+    /// Records the session reference of a stem and its line of ancestors.
+    fn name(&mut self, id: u64, parts: &SessionParts) -> Result<()> {
+        let mut above = None;
+        for stem in &parts.ancestors {
+            let ancestor = self.mention(stem)?;
+            if let Some(above) = above {
+                self.link(above, ancestor)?;
+            }
+            above = Some(ancestor);
+        }
+        if let Some(above) = above {
+            self.link(above, id)?;
+        }
+        let mut info = self.get(id)?;
+        info.session = Some(parts.clone());
+        self.put(id, &info)
+    }
+
+    fn link(&mut self, parent: u64, child: u64) -> Result<()> {
+        let mut info = self.get(child)?;
+        if info.parent == Some(parent) || parent == child {
+            return Ok(());
+        }
+        if let Some(former) = info.parent {
+            self.children
+                .remove((former, child))
+                .map_err(storage_error)?;
+        }
+        info.parent = Some(parent);
+        self.children
+            .insert((parent, child), ())
+            .map_err(storage_error)?;
+        self.put(child, &info)
+    }
+
+    fn get(&self, id: u64) -> Result<StemInfo> {
+        match self.info.get(id).map_err(storage_error)? {
+            Some(bytes) => binary::decode(bytes.value(), "a stem"),
+            None => Err(Error::Corrupted {
+                what: "a stem".to_owned(),
+                at: format!("stem id {id} is missing"),
+            }),
+        }
+    }
+
+    fn put(&mut self, id: u64, info: &StemInfo) -> Result<()> {
+        let bytes = binary::encode(info)?;
+        self.info
+            .insert(id, bytes.as_slice())
+            .map(drop)
+            .map_err(storage_error)
+    }
+}
+
+/// Names of threads, agents, providers and models.
+struct Names<'t> {
+    seed: &'t Seed,
+    ids: Table<'t, &'static [u8], u64>,
+    texts: Table<'t, u64, &'static str>,
+    next: u64,
+    seen: HashMap<String, u64>,
+}
+
+impl<'t> Names<'t> {
+    fn open(transaction: &'t WriteTransaction, seed: &'t Seed) -> Result<Self> {
+        let texts = transaction
+            .open_table(tables::NAME_TEXTS)
+            .map_err(table_error)?;
+        let next = texts
+            .last()
+            .map_err(storage_error)?
+            .map_or(1, |(last, _)| last.value() + 1);
+        Ok(Self {
+            seed,
+            texts,
+            next,
+            ids: transaction.open_table(tables::NAMES).map_err(table_error)?,
+            seen: HashMap::new(),
+        })
+    }
+
+    /// The id of a name; 0 for the empty one.
+    fn id(&mut self, name: &str) -> Result<u64> {
+        if name.is_empty() {
+            return Ok(0);
+        }
+        if let Some(id) = self.seen.get(name) {
+            return Ok(*id);
+        }
+        let key = id_key(self.seed, name);
+        let known = self
+            .ids
+            .get(key.as_slice())
+            .map_err(storage_error)?
+            .map(|id| id.value());
+        let id = match known {
+            Some(id) => id,
+            None => {
+                let id = self.next;
+                self.next += 1;
+                self.ids.insert(key.as_slice(), id).map_err(storage_error)?;
+                self.texts.insert(id, name).map_err(storage_error)?;
+                id
+            }
+        };
+        self.seen.insert(name.to_owned(), id);
+        Ok(id)
+    }
+}
+
+/// The thread that a meta names: trimmed, and none if nothing is left.
+pub(super) fn thread_of(meta: &TranscriptMeta) -> Option<&str> {
+    meta.thread_id
+        .as_deref()
+        .map(str::trim)
+        .filter(|thread| !thread.is_empty())
+}
+
+/// Look-ups by thread and agent.
+struct Index<'t> {
+    roots_by_thread: Table<'t, (u64, u64, u64), ()>,
+    children_by_thread: Table<'t, (u64, u64), ()>,
+    roots_by_agent: Table<'t, (u64, u64), ()>,
+}
+
+impl<'t> Index<'t> {
+    fn open(transaction: &'t WriteTransaction) -> Result<Self> {
+        Ok(Self {
+            roots_by_thread: transaction
+                .open_table(tables::ROOTS_BY_THREAD)
+                .map_err(table_error)?,
+            children_by_thread: transaction
+                .open_table(tables::CHILDREN_BY_THREAD)
+                .map_err(table_error)?,
+            roots_by_agent: transaction
+                .open_table(tables::ROOTS_BY_AGENT)
+                .map_err(table_error)?,
+        })
+    }
+
+    /// Moves a transcript from where its meta put it before to where it puts it now.
+    fn update(
+        &mut self,
+        names: &mut Names<'_>,
+        transcript: u64,
+        subagent: bool,
+        before: Option<&TranscriptMeta>,
+        after: &TranscriptMeta,
+    ) -> Result<()> {
+        if before.is_some_and(|before| {
+            before.thread_id == after.thread_id
+                && before.agent_id == after.agent_id
+                && before.agent_name == after.agent_name
+        }) {
+            return Ok(());
+        }
+        if let Some(before) = before {
+            self.place(names, transcript, subagent, before, false)?;
+        }
+        self.place(names, transcript, subagent, after, true)
+    }
+
+    fn place(
+        &mut self,
+        names: &mut Names<'_>,
+        transcript: u64,
+        subagent: bool,
+        meta: &TranscriptMeta,
+        insert: bool,
+    ) -> Result<()> {
+        let thread = thread_of(meta).map(|thread| names.id(thread)).transpose()?;
+        if subagent {
+            if let Some(thread) = thread {
+                put(&mut self.children_by_thread, (thread, transcript), insert)?;
+            }
+            return Ok(());
+        }
+        let agent_id = match &meta.agent_id {
+            Some(agent) => names.id(agent)?,
+            None => 0,
+        };
+        if let Some(thread) = thread {
+            put(&mut self.roots_by_thread, (thread, 0, transcript), insert)?;
+            if agent_id != 0 {
+                put(
+                    &mut self.roots_by_thread,
+                    (thread, agent_id, transcript),
+                    insert,
+                )?;
+            }
+        }
+        for agent in [names.id(&meta.agent_name)?, agent_id] {
+            if agent != 0 {
+                put(&mut self.roots_by_agent, (agent, transcript), insert)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put<K: redb::Key + 'static>(
+    table: &mut Table<'_, K, ()>,
+    key: impl for<'a> std::borrow::Borrow<K::SelfType<'a>>,
+    insert: bool,
+) -> Result<()> {
+    if insert {
+        table.insert(key, ()).map_err(storage_error)?;
+    } else {
+        table.remove(key).map_err(storage_error)?;
+    }
+    Ok(())
+}
+
+type TranscriptKey = (u64, u64, u64, u64, u8);
+type HourKey = (i64, u64, u64, u64, u64, u64, u8);
+
+/// Totals; the additions of a group are gathered, so that each row is written once.
+struct Spend<'t> {
+    by_transcript: Table<'t, TranscriptKey, &'static [u8]>,
+    by_hour: Table<'t, HourKey, &'static [u8]>,
+    transcript_totals: BTreeMap<TranscriptKey, Totals>,
+    hour_totals: BTreeMap<HourKey, Totals>,
+}
+
+impl<'t> Spend<'t> {
+    fn open(transaction: &'t WriteTransaction) -> Result<Self> {
+        Ok(Self {
+            by_transcript: transaction
+                .open_table(tables::SPEND_BY_TRANSCRIPT)
+                .map_err(table_error)?,
+            by_hour: transaction
+                .open_table(tables::SPEND_BY_HOUR)
+                .map_err(table_error)?,
+            transcript_totals: BTreeMap::new(),
+            hour_totals: BTreeMap::new(),
+        })
+    }
+
+    fn add(
+        &mut self,
+        names: &mut Names<'_>,
+        transcript: u64,
+        session: u64,
+        head: &Head,
+        usage: &CountedUsage,
+    ) -> Result<()> {
+        let agent = names.id(&head.meta.agent_name)?;
+        let thread = names.id(thread_of(&head.meta).unwrap_or_default())?;
+        let provider = names.id(&usage.provider)?;
+        let model = names.id(&usage.model)?;
+        let source = source_code(usage.source);
+        self.transcript_totals
+            .entry((transcript, agent, provider, model, source))
+            .or_default()
+            .add(&usage.totals);
+        self.hour_totals
+            .entry((usage.hour, thread, session, agent, provider, model, source))
+            .or_default()
+            .add(&usage.totals);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        merge(
+            &mut self.by_transcript,
+            std::mem::take(&mut self.transcript_totals),
+        )?;
+        merge(&mut self.by_hour, std::mem::take(&mut self.hour_totals))
+    }
+}
+
+fn merge<K: redb::Key + Copy + for<'a> std::borrow::Borrow<K::SelfType<'a>> + 'static>(
+    table: &mut Table<'_, K, &'static [u8]>,
+    totals: BTreeMap<K, Totals>,
+) -> Result<()> {
+    for (key, added) in totals {
+        let mut total = match table.get(key).map_err(storage_error)? {
+            Some(bytes) => binary::decode_fixed(bytes.value(), "a row of totals")?,
+            None => Totals::default(),
+        };
+        total.add(&added);
+        let bytes = binary::encode_fixed(&total)?;
+        table.insert(key, bytes.as_slice()).map_err(storage_error)?;
+    }
+    Ok(())
+}

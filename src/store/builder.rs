@@ -1,0 +1,297 @@
+//! Opening a store.
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+use super::Store;
+#[cfg(feature = "testkit")]
+use super::backend::{Backend, StoreFile};
+use super::backend::{FileBackend, MemoryBackend};
+use super::database::{Database, Identity, MakeBackend, io};
+use super::engine::{Engine, Parts};
+use super::environment::{Environment, System};
+use super::hash::Seed;
+use super::head::StoreState;
+use super::lock::{StoreLock, holder_of, private};
+use crate::{Error, Result};
+
+const DEFAULT_CACHE_BYTES: usize = 256 << 20;
+const DEFAULT_RECORD_LIMIT: u64 = 256 << 20;
+/// Records are never larger than this, whatever the builder was told.
+const MAX_RECORD_LIMIT: u64 = 512 << 20;
+
+/// What an acknowledged write survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// A power loss: the call returns after the disk has confirmed the data.
+    #[default]
+    Immediate,
+}
+
+/// Options of a store. Each has a default that suits most hosts.
+#[must_use]
+pub struct StoreBuilder {
+    cache_bytes: usize,
+    durability: Durability,
+    record_limit: u64,
+    read_only: bool,
+    environment: Arc<dyn Environment>,
+}
+
+impl fmt::Debug for StoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreBuilder")
+            .field("cache_bytes", &self.cache_bytes)
+            .field("durability", &self.durability)
+            .field("record_limit", &self.record_limit)
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for StoreBuilder {
+    fn default() -> Self {
+        Self {
+            cache_bytes: DEFAULT_CACHE_BYTES,
+            durability: Durability::Immediate,
+            record_limit: DEFAULT_RECORD_LIMIT,
+            read_only: false,
+            environment: Arc::new(System),
+        }
+    }
+}
+
+impl StoreBuilder {
+    /// Bytes of the database's page cache; 256 MiB unless set.
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// What an acknowledged write survives. Only [`Durability::Immediate`] is offered so far.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Bytes of a record, encoded; a larger one is [`Error::TooLarge`]. 256 MiB unless set, 512 MiB at most.
+    pub fn record_limit(mut self, bytes: u64) -> Self {
+        self.record_limit = bytes.min(MAX_RECORD_LIMIT);
+        self
+    }
+
+    /// Opens for reading only: every write is [`Error::ReadOnly`], nothing on disk is changed, and a store that was not
+    /// closed cleanly is [`Error::NeedsRecovery`]. Any number of processes may read at the same time.
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Where the store takes time and randomness from.
+    #[cfg(feature = "testkit")]
+    pub fn environment(mut self, environment: Arc<dyn Environment>) -> Self {
+        self.environment = environment;
+        self
+    }
+
+    /// Opens the store at `path`, or creates it where there is no file or an empty one.
+    ///
+    /// The folder must exist. A new store is private to its owner (mode 0600 on Unix) and comes into being whole: a
+    /// crash while it is created leaves no half of it. Besides `path` there is a lock file `path` + `-lock`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyOpen`] if another process, or another store of this one, has it open; [`Error::Corrupted`] if the
+    /// file is damaged or not a store, and [`Error::NewerFormat`] if a newer version wrote it: in both cases not a byte
+    /// of it is changed; [`Error::NeedsRecovery`] for a read-only open of a store that was not closed cleanly;
+    /// [`Error::Io`] for everything that the file system refuses.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
+        let path = canonical(path.as_ref(), self.read_only)?;
+        if self.read_only {
+            self.open_reader(path)
+        } else {
+            self.open_writer(path)
+        }
+    }
+
+    fn open_writer(self, path: PathBuf) -> Result<Store> {
+        let lock = StoreLock::acquire(&path)?;
+        let empty = std::fs::metadata(&path).map_or(true, |found| found.len() == 0);
+        if empty {
+            self.create(&path)?;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|error| io("opening the store's file for writing", error))?;
+        lock_file(&file, &path, File::try_lock)?;
+        self.open_file(path, file, Some(lock))
+    }
+
+    fn open_reader(self, path: PathBuf) -> Result<Store> {
+        let file = File::open(&path).map_err(|error| io("opening the store's file", error))?;
+        lock_file(&file, &path, File::try_lock_shared)?;
+        self.open_file(path, file, None)
+    }
+
+    fn open_file(self, path: PathBuf, file: File, lock: Option<StoreLock>) -> Result<Store> {
+        // The file stays open, and so locked, while the database over it is closed and opened again.
+        let backend = FileBackend::new(Arc::new(file));
+        let make: MakeBackend = Box::new(move || Ok(Box::new(backend.clone())));
+        let destination = format!("file:{}", path.display());
+        self.start(Some(path), destination, make, lock)
+    }
+
+    /// Makes a store under another name and gives it its own once it is whole and durable.
+    fn create(&self, path: &Path) -> Result<()> {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push("-new");
+        let new_path = path.with_file_name(name);
+        let what = "creating the store's file";
+        let file = private(
+            OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true),
+        )
+        .open(&new_path)
+        .map_err(|error| io(what, error))?;
+        let file = Arc::new(file);
+        let backend = FileBackend::new(Arc::clone(&file));
+        let make: MakeBackend = Box::new(move || Ok(Box::new(backend.clone())));
+        let (database, _) = Database::open(path.to_owned(), make, self.cache_bytes, false, || {
+            self.identity()
+        })?;
+        database.close();
+        drop(database);
+        file.sync_all().map_err(|error| io(what, error))?;
+        std::fs::rename(&new_path, path).map_err(|error| io(what, error))?;
+        sync_folder(path)
+    }
+
+    /// Opens a store in memory. It is gone with the last of its handles.
+    pub fn in_memory(self) -> Result<Store> {
+        let make: MakeBackend = Box::new(|| Ok(Box::new(MemoryBackend::default())));
+        self.start(None, process_unique("memory"), make, None)
+    }
+
+    /// Opens a store over backends that `make` gives: once now, and again at every recovery from an I/O error.
+    ///
+    /// The database's backend must show the bytes that were written to the one before. An empty one becomes a new store.
+    #[cfg(feature = "testkit")]
+    pub fn with_backend(
+        self,
+        make: impl Fn(StoreFile) -> std::io::Result<Box<dyn Backend>> + Send + Sync + 'static,
+    ) -> Result<Store> {
+        let make: MakeBackend = Box::new(move || make(StoreFile::Database));
+        self.start(None, process_unique("backend"), make, None)
+    }
+
+    fn start(
+        self,
+        path: Option<PathBuf>,
+        destination: String,
+        make: MakeBackend,
+        lock: Option<StoreLock>,
+    ) -> Result<Store> {
+        let (database, identity) = Database::open(
+            path.clone().unwrap_or_default(),
+            make,
+            self.cache_bytes,
+            self.read_only,
+            || self.identity(),
+        )?;
+        let engine = Engine::new(
+            Parts {
+                seed: Seed::from_bytes(identity.seed),
+                path,
+                destination,
+                read_only: self.read_only,
+                record_limit: self.record_limit,
+                environment: self.environment,
+                database,
+                lock,
+            },
+            identity.state,
+        )?;
+        Ok(Store {
+            engine: Arc::new(engine),
+        })
+    }
+
+    fn identity(&self) -> Identity {
+        let mut seed = [0; 32];
+        let (low, high) = seed.split_at_mut(16);
+        low.copy_from_slice(&self.environment.random().to_le_bytes());
+        high.copy_from_slice(&self.environment.random().to_le_bytes());
+        Identity {
+            id: self.environment.random().to_le_bytes(),
+            seed,
+            state: StoreState::default(),
+        }
+    }
+}
+
+/// The path that all names of a file lead to, so that one file has one lock.
+fn canonical(path: &Path, must_exist: bool) -> Result<PathBuf> {
+    let what = "finding the store's file";
+    match path.canonicalize() {
+        Ok(path) => return Ok(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => {}
+        Err(error) => return Err(io(what, error)),
+    }
+    let Some(name) = path.file_name() else {
+        return Err(io(what, std::io::ErrorKind::InvalidInput.into()));
+    };
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let folder = folder
+        .canonicalize()
+        .map_err(|error| io("finding the store's folder", error))?;
+    Ok(folder.join(name))
+}
+
+fn lock_file(
+    file: &File,
+    path: &Path,
+    lock: impl FnOnce(&File) -> std::result::Result<(), TryLockError>,
+) -> Result<()> {
+    match lock(file) {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(Error::AlreadyOpen {
+            path: path.to_owned(),
+            holder: holder_of(path),
+        }),
+        Err(TryLockError::Error(error)) => Err(io("locking the store's file", error)),
+    }
+}
+
+/// Makes the name of a new file durable.
+fn sync_folder(path: &Path) -> Result<()> {
+    #[cfg(unix)]
+    if let Some(folder) = path.parent() {
+        File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(|error| io("making the store's file durable in its folder", error))?;
+    }
+    Ok(())
+}
+
+fn process_unique(kind: &str) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    format!(
+        "{kind}:{}:{}",
+        NUMBER.fetch_add(1, Ordering::Relaxed),
+        Uuid::new_v4()
+    )
+}

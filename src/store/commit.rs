@@ -1,0 +1,262 @@
+//! The group committer: one durable commit for all changes that wait.
+//!
+//! There is no thread of its own. The first caller that waits becomes the leader: it takes what is queued, commits it
+//! and answers everybody in the group, then hands the lead to the first caller that queued up meanwhile. While one
+//! group is being made durable the next gathers, so groups grow with the load and nobody waits for a timer.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::change::Change;
+use crate::{Error, Result};
+
+/// Bytes that may wait in the queue before callers are held back.
+const QUEUE_BYTES: usize = 32 << 20;
+
+/// Bytes of one group, unless a single change is larger.
+const GROUP_BYTES: usize = 8 << 20;
+
+/// What became of a group.
+#[derive(Debug)]
+pub(super) enum GroupOutcome {
+    Durable,
+    /// Nothing of the group will ever appear.
+    Refused(Error),
+    /// The group is there wholly or not at all.
+    Indeterminate(Error),
+}
+
+/// A change with its place in the order of the store.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) sequence: u64,
+    pub(super) change: Change,
+    weight: usize,
+    ticket: Arc<Ticket>,
+}
+
+/// The claim of a caller on the answer to its change.
+#[derive(Debug, Default)]
+pub(super) struct Ticket {
+    state: Mutex<TicketState>,
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+enum TicketState {
+    #[default]
+    Waiting,
+    Leading,
+    Done(Result<()>),
+}
+
+#[derive(Debug)]
+struct Queue {
+    entries: VecDeque<Queued>,
+    bytes: usize,
+    led: bool,
+    next_sequence: u64,
+    /// All changes up to this one are durable and applied.
+    applied: u64,
+    /// Counts the groups that failed: with each, every pending head is void.
+    epoch: u64,
+}
+
+/// The queue of changes and the order of the store.
+#[derive(Debug)]
+pub(super) struct Committer {
+    queue: Mutex<Queue>,
+    space: Condvar,
+    settled: Condvar,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Committer {
+    /// Continues behind the last change that the tables hold.
+    pub(super) fn new(applied: u64) -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                entries: VecDeque::new(),
+                bytes: 0,
+                led: false,
+                next_sequence: applied + 1,
+                applied,
+                epoch: 0,
+            }),
+            space: Condvar::new(),
+            settled: Condvar::new(),
+        }
+    }
+
+    /// The number of failed groups so far.
+    pub(super) fn epoch(&self) -> u64 {
+        lock(&self.queue).epoch
+    }
+
+    /// Changes and bytes that wait now.
+    pub(super) fn depth(&self) -> (usize, usize) {
+        let queue = lock(&self.queue);
+        (queue.entries.len(), queue.bytes)
+    }
+
+    /// Waits until the queue has room. Callers come here before they take a sequencer.
+    pub(super) fn wait_for_space(&self) {
+        let mut queue = lock(&self.queue);
+        while queue.bytes >= QUEUE_BYTES {
+            queue = self
+                .space
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Gives a change its sequence number, unless a group failed since `epoch`.
+    pub(super) fn enqueue(&self, epoch: u64, change: Change) -> Option<(u64, Arc<Ticket>)> {
+        let mut queue = lock(&self.queue);
+        if queue.epoch != epoch {
+            return None;
+        }
+        let sequence = queue.next_sequence;
+        queue.next_sequence += 1;
+        let weight = change.weight();
+        queue.bytes += weight;
+        let ticket = Arc::new(Ticket::default());
+        queue.entries.push_back(Queued {
+            sequence,
+            change,
+            weight,
+            ticket: Arc::clone(&ticket),
+        });
+        Some((sequence, ticket))
+    }
+
+    /// Waits until the change is durable, committing groups with `commit` when it is this caller's turn to lead.
+    pub(super) fn finish(
+        &self,
+        ticket: &Ticket,
+        commit: impl Fn(&[Queued]) -> GroupOutcome,
+    ) -> Result<()> {
+        {
+            let mut queue = lock(&self.queue);
+            let mut state = lock(&ticket.state);
+            if matches!(*state, TicketState::Waiting) && !queue.led {
+                queue.led = true;
+                *state = TicketState::Leading;
+            }
+        }
+        loop {
+            let mut state = lock(&ticket.state);
+            loop {
+                match &*state {
+                    TicketState::Done(result) => return result.clone(),
+                    TicketState::Leading => break,
+                    TicketState::Waiting => {
+                        state = ticket
+                            .moved
+                            .wait(state)
+                            .unwrap_or_else(PoisonError::into_inner);
+                    }
+                }
+            }
+            // Unless the group answers this ticket, it goes back to waiting.
+            *state = TicketState::Waiting;
+            drop(state);
+            self.lead(&commit);
+        }
+    }
+
+    /// Commits one group, answers its callers and hands the lead on.
+    fn lead(&self, commit: &impl Fn(&[Queued]) -> GroupOutcome) {
+        let group = {
+            let mut queue = lock(&self.queue);
+            let mut bytes = 0;
+            let count = queue
+                .entries
+                .iter()
+                .take_while(|entry| {
+                    let first = bytes == 0;
+                    bytes += entry.weight;
+                    first || bytes <= GROUP_BYTES
+                })
+                .count();
+            queue.entries.drain(..count).collect::<Vec<_>>()
+        };
+        let outcome = if group.is_empty() {
+            GroupOutcome::Durable
+        } else {
+            commit(&group)
+        };
+
+        let mut queue = lock(&self.queue);
+        let mut behind = VecDeque::new();
+        match &outcome {
+            GroupOutcome::Durable => {
+                if let Some(last) = group.last() {
+                    queue.applied = last.sequence;
+                }
+            }
+            GroupOutcome::Refused(_) | GroupOutcome::Indeterminate(_) => {
+                queue.epoch += 1;
+                behind = std::mem::take(&mut queue.entries);
+            }
+        }
+        let freed: usize = group.iter().chain(&behind).map(|entry| entry.weight).sum();
+        queue.bytes = queue.bytes.saturating_sub(freed);
+        let (for_group, for_behind) = match outcome {
+            GroupOutcome::Durable => (Ok(()), Ok(())),
+            GroupOutcome::Refused(error) => (Err(error.clone()), Err(error)),
+            GroupOutcome::Indeterminate(error) => {
+                let refused = refused(&error);
+                (Err(error), Err(refused))
+            }
+        };
+        // Answers are given under the lock: a caller that has its answer must not take the lead.
+        for entry in &group {
+            *lock(&entry.ticket.state) = TicketState::Done(for_group.clone());
+        }
+        for entry in &behind {
+            *lock(&entry.ticket.state) = TicketState::Done(for_behind.clone());
+        }
+        let next = queue.entries.front().map(|entry| Arc::clone(&entry.ticket));
+        queue.led = next.is_some();
+        if let Some(next) = &next {
+            *lock(&next.state) = TicketState::Leading;
+        }
+        drop(queue);
+
+        self.space.notify_all();
+        self.settled.notify_all();
+        for ticket in next
+            .iter()
+            .chain(group.iter().chain(&behind).map(|entry| &entry.ticket))
+        {
+            ticket.moved.notify_one();
+        }
+    }
+
+    /// Waits until all changes up to `sequence` are durable and applied. Answers false if a group failed since `epoch`.
+    pub(super) fn wait_applied(&self, epoch: u64, sequence: u64) -> bool {
+        let mut queue = lock(&self.queue);
+        while queue.epoch == epoch && queue.applied < sequence {
+            queue = self
+                .settled
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        queue.epoch == epoch
+    }
+}
+
+/// The error of a change that was queued behind a group whose end is uncertain: of it nothing was written.
+fn refused(error: &Error) -> Error {
+    match error {
+        Error::Indeterminate { what, source } => Error::Io {
+            what: what.clone(),
+            source: Arc::clone(source),
+        },
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,558 @@
+//! The redb database behind the store: opening it, telling ours from any other file, reading it, and opening it again
+//! after an I/O error.
+//!
+//! redb answers every call after an I/O error with an error until it is opened anew. Handles therefore never hold a
+//! redb database; they hold the store, which closes and re-opens the database when the next call needs it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use redb::{ReadTransaction, ReadableDatabase as _, TableError, WriteTransaction};
+
+use super::backend::{Backend, Overlay, RedbBackend};
+use super::binary;
+use super::head::StoreState;
+use super::tables::{self, FORMAT_VERSION};
+use crate::{Error, Result};
+
+/// At most one attempt to re-open in this time.
+const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The first bytes of every redb file.
+const REDB_MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
+
+/// Makes the backend of the database file; called again at every recovery.
+pub(super) type MakeBackend = Box<dyn Fn() -> std::io::Result<Box<dyn Backend>> + Send + Sync>;
+
+/// What a store is, as its own table says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    pub(super) id: [u8; 16],
+    pub(super) seed: [u8; 32],
+    pub(super) state: StoreState,
+}
+
+enum Open {
+    Writable(redb::Database),
+    ReadOnly(redb::ReadOnlyDatabase),
+}
+
+/// Whether the store can work, and if not, why.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Health {
+    /// All is well.
+    Healthy,
+    /// An I/O error closed the database. The next call that needs it tries to open it again, at most ten times a second.
+    Recovering {
+        /// What happened.
+        error: Error,
+    },
+    /// The database cannot be opened any more: it is damaged, or it is no longer this store.
+    Failed {
+        /// What happened.
+        error: Error,
+    },
+}
+
+/// The open database, and the way to open it again.
+pub(super) struct Database {
+    /// For errors only.
+    path: PathBuf,
+    make: MakeBackend,
+    cache_bytes: usize,
+    read_only: bool,
+    open: RwLock<Option<Open>>,
+    trouble: Mutex<Option<Trouble>>,
+}
+
+struct Trouble {
+    error: Error,
+    last_try: Option<Instant>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database")
+            .field("read_only", &self.read_only)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// Opens the database, or creates it where the backend is empty, and answers what store it is.
+    ///
+    /// A file that is not a store of ours, or of a newer format, is refused without a byte changed.
+    pub(super) fn open(
+        path: PathBuf,
+        make: MakeBackend,
+        cache_bytes: usize,
+        read_only: bool,
+        create: impl FnOnce() -> Identity,
+    ) -> Result<(Self, Identity)> {
+        let backend = make().map_err(|error| io("opening the database file", error))?;
+        let empty = backend
+            .is_empty()
+            .map_err(|error| io("reading the database file", error))?;
+        let (open, identity) = if read_only {
+            let open = open_read_only(&path, backend, cache_bytes)?;
+            let identity = guarded(|| identify(&open.begin_read()?))?;
+            (open, identity)
+        } else if empty {
+            initialize(backend, cache_bytes, create())?
+        } else {
+            inspect(&make)?;
+            let open = open_writable(backend, cache_bytes)?;
+            let identity = guarded(|| identify(&open.begin_read()?))?;
+            (open, identity)
+        };
+        let database = Self {
+            path,
+            make,
+            cache_bytes,
+            read_only,
+            open: RwLock::new(Some(open)),
+            trouble: Mutex::new(None),
+        };
+        Ok((database, identity))
+    }
+
+    /// Runs `read` on a consistent snapshot.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
+        let guard = self.usable()?;
+        let result = match guard.as_ref() {
+            Some(open) => guarded(|| read(&open.begin_read()?)),
+            None => return Err(self.closed()),
+        };
+        drop(guard);
+        self.watch(result)
+    }
+
+    /// Runs `write` in a transaction and commits it, durable when this returns.
+    ///
+    /// An error says whether the transaction may have been committed all the same.
+    pub(super) fn write<T>(
+        &self,
+        write: impl FnOnce(&WriteTransaction) -> Result<T>,
+    ) -> std::result::Result<T, WriteError> {
+        let guard = self.usable().map_err(WriteError::Refused)?;
+        let database = match guard.as_ref() {
+            Some(Open::Writable(database)) => database,
+            Some(Open::ReadOnly(_)) => {
+                return Err(WriteError::Refused(Error::ReadOnly {
+                    path: self.path.clone(),
+                }));
+            }
+            None => return Err(WriteError::Refused(self.closed())),
+        };
+        let applied = guarded(|| {
+            let mut transaction = database.begin_write().map_err(transaction_error)?;
+            // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
+            // that opening after a crash never walks the file.
+            transaction.set_quick_repair(true);
+            let value = write(&transaction)?;
+            Ok((transaction, value))
+        });
+        let result = match applied {
+            Ok((transaction, value)) => guarded(|| transaction.commit().map_err(commit_error))
+                .map(|()| value)
+                .map_err(WriteError::Uncertain),
+            Err(error) => Err(WriteError::Refused(error)),
+        };
+        drop(guard);
+        match &result {
+            Ok(_) => {}
+            Err(WriteError::Refused(error)) => self.note(error),
+            Err(WriteError::Uncertain(error)) => self.trouble_with(error),
+        }
+        result
+    }
+
+    /// Whether the last call met an error that closed the database.
+    pub(super) fn health(&self) -> Health {
+        match self.trouble().as_ref().map(|trouble| trouble.error.clone()) {
+            None => Health::Healthy,
+            Some(error @ (Error::Corrupted { .. } | Error::NewerFormat { .. })) => {
+                Health::Failed { error }
+            }
+            Some(error) => Health::Recovering { error },
+        }
+    }
+
+    /// Opens the database again if an error closed it.
+    pub(super) fn recover(&self) -> Result<()> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut trouble = self.trouble();
+        let Some(known) = trouble.as_mut() else {
+            return Ok(());
+        };
+        if known
+            .last_try
+            .is_some_and(|last| last.elapsed() < RECOVERY_PAUSE)
+        {
+            return Err(known.error.clone());
+        }
+        known.last_try = Some(Instant::now());
+        // Closing reports the error that is known already.
+        drop(guarded(|| {
+            open.take();
+            Ok(())
+        }));
+        match self.reopen() {
+            Ok(fresh) => {
+                *open = Some(fresh);
+                *trouble = None;
+                Ok(())
+            }
+            Err(error) => {
+                known.error = error.clone();
+                Err(error)
+            }
+        }
+    }
+
+    fn reopen(&self) -> Result<Open> {
+        let backend = (self.make)().map_err(|error| io("opening the database file", error))?;
+        if backend
+            .is_empty()
+            .map_err(|error| io("reading the database file", error))?
+        {
+            return Err(Error::Corrupted {
+                what: "the database file".to_owned(),
+                at: "it has become empty".to_owned(),
+            });
+        }
+        let open = if self.read_only {
+            open_read_only(&self.path, backend, self.cache_bytes)?
+        } else {
+            open_writable(backend, self.cache_bytes)?
+        };
+        guarded(|| identify(&open.begin_read()?))?;
+        Ok(open)
+    }
+
+    /// Closes the database cleanly.
+    pub(super) fn close(&self) {
+        let open = self
+            .open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        // Nothing acknowledged depends on a clean close: an error here only makes the next open repair.
+        drop(guarded(|| {
+            drop(open);
+            Ok(())
+        }));
+    }
+
+    fn usable(&self) -> Result<RwLockReadGuard<'_, Option<Open>>> {
+        if self.trouble().is_some() {
+            self.recover()?;
+        }
+        Ok(self.open.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn trouble(&self) -> std::sync::MutexGuard<'_, Option<Trouble>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed(&self) -> Error {
+        match self.trouble().as_ref() {
+            Some(trouble) => trouble.error.clone(),
+            None => Error::Busy {
+                what: "the store is closing",
+            },
+        }
+    }
+
+    fn watch<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            self.note(error);
+        }
+        result
+    }
+
+    fn note(&self, error: &Error) {
+        if matches!(error, Error::Io { .. } | Error::Storage { .. }) {
+            self.trouble_with(error);
+        }
+    }
+
+    fn trouble_with(&self, error: &Error) {
+        self.trouble().get_or_insert_with(|| Trouble {
+            error: error.clone(),
+            last_try: None,
+        });
+    }
+
+    /// The state of the store on disk.
+    pub(super) fn state(&self) -> Result<StoreState> {
+        self.read(|transaction| Ok(identify(transaction)?.state))
+    }
+}
+
+/// How a write failed.
+#[derive(Debug)]
+pub(super) enum WriteError {
+    /// Nothing was committed.
+    Refused(Error),
+    /// The commit was under way: it may be found after the next open.
+    Uncertain(Error),
+}
+
+impl Open {
+    fn begin_read(&self) -> Result<ReadTransaction> {
+        match self {
+            Self::Writable(database) => database.begin_read(),
+            Self::ReadOnly(database) => database.begin_read(),
+        }
+        .map_err(transaction_error)
+    }
+}
+
+fn builder(cache_bytes: usize) -> redb::Builder {
+    let mut builder = redb::Builder::new();
+    builder.set_cache_size(cache_bytes);
+    builder
+}
+
+fn open_writable(backend: Box<dyn Backend>, cache_bytes: usize) -> Result<Open> {
+    guarded(|| {
+        builder(cache_bytes)
+            .create_with_backend(RedbBackend(backend))
+            .map(Open::Writable)
+            .map_err(database_error)
+    })
+}
+
+fn open_read_only(path: &Path, backend: Box<dyn Backend>, cache_bytes: usize) -> Result<Open> {
+    check_magic(&backend)?;
+    guarded(|| {
+        builder(cache_bytes)
+            .open_read_only_with_backend(RedbBackend(backend))
+            .map(Open::ReadOnly)
+            .map_err(|error| match error {
+                redb::DatabaseError::RepairAborted => Error::NeedsRecovery {
+                    path: path.to_owned(),
+                },
+                error => database_error(error),
+            })
+    })
+}
+
+fn check_magic(backend: &dyn Backend) -> Result<()> {
+    let mut magic = [0; REDB_MAGIC.len()];
+    let len = backend
+        .len()
+        .map_err(|error| io("reading the database file", error))?;
+    if len >= magic.len() as u64 {
+        backend
+            .read(0, &mut magic)
+            .map_err(|error| io("reading the database file", error))?;
+    }
+    if magic == REDB_MAGIC {
+        Ok(())
+    } else {
+        Err(foreign("it is not a redb database"))
+    }
+}
+
+/// Looks into a file without changing it: redb marks and repairs what it opens.
+fn inspect(make: &MakeBackend) -> Result<()> {
+    let backend = make().map_err(|error| io("opening the database file", error))?;
+    check_magic(&backend)?;
+    let overlay = Overlay::new(backend).map_err(|error| io("reading the database file", error))?;
+    guarded(|| {
+        let database = builder(8 << 20)
+            .create_with_backend(RedbBackend(overlay))
+            .map_err(database_error)?;
+        identify(&database.begin_read().map_err(transaction_error)?).map(drop)
+    })
+}
+
+fn initialize(
+    backend: Box<dyn Backend>,
+    cache_bytes: usize,
+    identity: Identity,
+) -> Result<(Open, Identity)> {
+    guarded(|| {
+        let database = builder(cache_bytes)
+            .create_with_backend(RedbBackend(backend))
+            .map_err(database_error)?;
+        let mut transaction = database.begin_write().map_err(transaction_error)?;
+        transaction.set_quick_repair(true);
+        create_tables(&transaction)?;
+        {
+            let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
+            let state = binary::encode(&identity.state)?;
+            for (name, value) in [
+                ("format", FORMAT_VERSION.to_le_bytes().as_slice()),
+                ("id", &identity.id),
+                ("seed", &identity.seed),
+                ("state", &state),
+            ] {
+                store.insert(name, value).map_err(storage_error)?;
+            }
+        }
+        transaction.commit().map_err(commit_error)?;
+        Ok((Open::Writable(database), identity))
+    })
+}
+
+/// Readers cannot create a table and would not find one that was never written.
+fn create_tables(transaction: &WriteTransaction) -> Result<()> {
+    macro_rules! create {
+        ($($table:ident),* $(,)?) => {
+            $(transaction.open_table(tables::$table).map_err(table_error)?;)*
+        };
+    }
+    create!(
+        STORE,
+        LOG,
+        RECORDS_BY_UUID,
+        TRANSCRIPTS,
+        TRANSCRIPT_RUNS,
+        STEMS,
+        STEM_INFO,
+        STEM_DIGESTS,
+        CHILDREN,
+        GENERATIONS,
+        NAMES,
+        NAME_TEXTS,
+        ROOTS_BY_THREAD,
+        CHILDREN_BY_THREAD,
+        ROOTS_BY_AGENT,
+        IDEMPOTENCY,
+        SPEND_BY_TRANSCRIPT,
+        SPEND_BY_HOUR,
+    );
+    Ok(())
+}
+
+fn identify(transaction: &ReadTransaction) -> Result<Identity> {
+    let store = match transaction.open_table(tables::STORE) {
+        Ok(store) => store,
+        Err(
+            TableError::TableDoesNotExist(_)
+            | TableError::TableTypeMismatch { .. }
+            | TableError::TableIsMultimap(_),
+        ) => return Err(foreign("it is a redb database of another program")),
+        Err(error) => return Err(table_error(error)),
+    };
+    let value = |name: &str| -> Result<Vec<u8>> {
+        match store.get(name).map_err(storage_error)? {
+            Some(value) => Ok(value.value().to_vec()),
+            None => Err(foreign("it does not say what store it is")),
+        }
+    };
+    let fixed = || foreign("what it says of itself does not parse");
+    let format = value("format")?;
+    let found = u32::from_le_bytes(format.try_into().map_err(|_| fixed())?);
+    if found > FORMAT_VERSION {
+        return Err(Error::NewerFormat {
+            found,
+            supported: FORMAT_VERSION,
+        });
+    }
+    Ok(Identity {
+        id: value("id")?.try_into().map_err(|_| fixed())?,
+        seed: value("seed")?.try_into().map_err(|_| fixed())?,
+        state: binary::decode(&value("state")?, "the state of the store")?,
+    })
+}
+
+fn foreign(at: &str) -> Error {
+    Error::Corrupted {
+        what: "the file is not a transcript store".to_owned(),
+        at: at.to_owned(),
+    }
+}
+
+/// Runs a closure and turns a panic into an error: redb answers some kinds of damage with one.
+pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(Error::Corrupted {
+            what: "the database".to_owned(),
+            at: "reading it ended in a panic".to_owned(),
+        })
+    })
+}
+
+pub(super) fn io(what: &str, error: std::io::Error) -> Error {
+    Error::Io {
+        what: what.to_owned(),
+        source: Arc::new(error),
+    }
+}
+
+fn storage(what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Storage {
+        what: what.to_owned(),
+        source: Arc::new(error),
+    }
+}
+
+/// redb's errors in our terms.
+pub(super) fn storage_error(error: redb::StorageError) -> Error {
+    use redb::StorageError as E;
+    match error {
+        E::Corrupted(_) => damaged(),
+        E::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => damaged(),
+        E::Io(error) => io("the database file", error),
+        error @ E::PreviousIo => Error::Io {
+            what: "the database file, at an earlier call".to_owned(),
+            source: Arc::new(error),
+        },
+        error => storage("the database", error),
+    }
+}
+
+fn damaged() -> Error {
+    Error::Corrupted {
+        what: "the database file".to_owned(),
+        at: "a page of it does not parse".to_owned(),
+    }
+}
+
+pub(super) fn table_error(error: redb::TableError) -> Error {
+    match error {
+        TableError::Storage(error) => storage_error(error),
+        TableError::TableDoesNotExist(_)
+        | TableError::TableTypeMismatch { .. }
+        | TableError::TableIsMultimap(_) => Error::Corrupted {
+            what: "the database file".to_owned(),
+            at: "a table is missing or of another type".to_owned(),
+        },
+        error => storage("the database", error),
+    }
+}
+
+pub(super) fn transaction_error(error: redb::TransactionError) -> Error {
+    match error {
+        redb::TransactionError::Storage(error) => storage_error(error),
+        error => storage("the database", error),
+    }
+}
+
+fn commit_error(error: redb::CommitError) -> Error {
+    match error {
+        redb::CommitError::Storage(error) => storage_error(error),
+        error => storage("the database", error),
+    }
+}
+
+fn database_error(error: redb::DatabaseError) -> Error {
+    use redb::DatabaseError as E;
+    match error {
+        E::Storage(redb::StorageError::Io(error))
+            if error.kind() == std::io::ErrorKind::UnexpectedEof =>
+        {
+            damaged()
+        }
+        E::Storage(error) => storage_error(error),
+        E::UpgradeRequired(_) => foreign("it is in a format of redb that is too old"),
+        error => storage("opening the database", error),
+    }
+}

@@ -1,0 +1,238 @@
+//! The heart of the store: the way of a write, and the snapshot of a read.
+//!
+//! ```text
+//! plan  →  order (sequencer and queue)  →  durable  →  apply  →  answer
+//! ```
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::apply;
+use super::change::Change;
+use super::commit::{Committer, GroupOutcome, Queued};
+use super::database::{Database, WriteError};
+use super::environment::{Environment, UuidGenerator};
+use super::hash::Seed;
+use super::lock::StoreLock;
+use super::pending::{Newest, Session, Sessions, View};
+use super::read::Reader;
+use super::tables;
+use crate::{Error, Result};
+
+/// An open store.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) seed: Seed,
+    /// Where the store lives; None in memory.
+    pub(super) path: Option<PathBuf>,
+    /// Equal for all locators over this store, different from every other store's.
+    pub(super) destination: String,
+    pub(super) read_only: bool,
+    /// Bytes that one record may have.
+    pub(super) record_limit: u64,
+    pub(super) environment: Arc<dyn Environment>,
+    pub(super) uuids: UuidGenerator,
+    pub(super) sessions: Sessions,
+    pub(super) committer: Committer,
+    pub(super) database: Database,
+    pub(super) readers: super::stats::Readers,
+    next_transcript: AtomicU64,
+    /// Held as long as the store is open; released after the database is closed.
+    _lock: Option<StoreLock>,
+}
+
+/// What a plan comes to.
+pub(super) enum Planned<T> {
+    /// The change to make, the pending head after it, and the answer once it is durable.
+    Write {
+        change: Box<Change>,
+        newest: Newest,
+        answer: T,
+    },
+    /// Nothing needs to change.
+    Answer(T),
+}
+
+impl<T> Planned<T> {
+    pub(super) fn map<U>(self, map: impl FnOnce(T) -> U) -> Planned<U> {
+        match self {
+            Self::Write {
+                change,
+                newest,
+                answer,
+            } => Planned::Write {
+                change,
+                newest,
+                answer: map(answer),
+            },
+            Self::Answer(answer) => Planned::Answer(map(answer)),
+        }
+    }
+}
+
+/// What an engine is made of.
+pub(super) struct Parts {
+    pub(super) seed: Seed,
+    pub(super) path: Option<PathBuf>,
+    pub(super) destination: String,
+    pub(super) read_only: bool,
+    pub(super) record_limit: u64,
+    pub(super) environment: Arc<dyn Environment>,
+    pub(super) database: Database,
+    pub(super) lock: Option<StoreLock>,
+}
+
+impl Engine {
+    pub(super) fn new(parts: Parts, state: super::head::StoreState) -> Result<Self> {
+        let next_transcript = parts.database.read(|transaction| {
+            use redb::ReadableTable as _;
+            let transcripts = transaction
+                .open_table(tables::TRANSCRIPTS)
+                .map_err(super::database::table_error)?;
+            let last = transcripts.last().map_err(super::database::storage_error)?;
+            Ok(last.map_or(1, |(id, _)| id.value() + 1))
+        })?;
+        Ok(Self {
+            seed: parts.seed,
+            path: parts.path,
+            destination: parts.destination,
+            read_only: parts.read_only,
+            record_limit: parts.record_limit,
+            uuids: UuidGenerator::new(Arc::clone(&parts.environment), state.last_uuid),
+            environment: parts.environment,
+            sessions: Sessions::default(),
+            committer: Committer::new(state.sequence),
+            database: parts.database,
+            readers: super::stats::Readers::default(),
+            next_transcript: AtomicU64::new(next_transcript),
+            _lock: parts.lock,
+        })
+    }
+
+    /// Reads on one snapshot.
+    pub(super) fn read<T>(&self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
+        let _registered = self.readers.begin();
+        self.database
+            .read(|transaction| read(&mut Reader::new(transaction, &self.seed)?))
+    }
+
+    /// The number of a transcript that is about to be created. Numbers ascend; a refused creation leaves a gap.
+    pub(super) fn new_transcript(&self) -> u64 {
+        self.next_transcript.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Refuses writes to a store that was opened for reading.
+    pub(super) fn writable(&self) -> Result<()> {
+        if self.read_only {
+            return Err(Error::ReadOnly {
+                path: self.path.clone().unwrap_or_default(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A session as it will be once all queued changes are applied.
+    pub(super) fn view(&self, session: &Session) -> Result<View> {
+        loop {
+            let epoch = self.committer.epoch();
+            if let Some(view) = session.view(epoch) {
+                return Ok(view);
+            }
+            let newest = self.read(|reader| reader.newest_of(&session.stem))?;
+            session.install(epoch, newest);
+        }
+    }
+
+    /// Waits until all that `view` rests on is durable and applied. False if some of it failed: then plan again.
+    pub(super) fn settled(&self, view: &View) -> bool {
+        self.committer.wait_applied(view.epoch, view.sequence)
+    }
+
+    /// Plans until a plan meets the head that it was made for, and answers once its change is durable.
+    ///
+    /// An answer or a refusal that rests on queued changes is given only once they are durable.
+    pub(super) fn run<T>(
+        &self,
+        session: &Session,
+        mut plan: impl FnMut(&View) -> Result<Planned<T>>,
+    ) -> Result<T> {
+        self.writable()?;
+        loop {
+            self.committer.wait_for_space();
+            let view = self.view(session)?;
+            match plan(&view) {
+                Ok(Planned::Write {
+                    change,
+                    newest,
+                    answer,
+                }) => {
+                    let enqueue = || self.committer.enqueue(view.epoch, *change);
+                    if let Some(ticket) = session.advance(&view, newest, enqueue) {
+                        self.committer.finish(&ticket, |group| self.commit(group))?;
+                        return Ok(answer);
+                    }
+                }
+                Ok(Planned::Answer(answer)) => {
+                    if self.settled(&view) {
+                        return Ok(answer);
+                    }
+                }
+                Err(error) => {
+                    if self.settled(&view) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Makes a group durable.
+    fn commit(&self, group: &[Queued]) -> GroupOutcome {
+        let write = || {
+            self.database.write(|transaction| {
+                let changes = group.iter().map(|queued| (queued.sequence, &queued.change));
+                apply::apply_group(transaction, &self.seed, changes)
+            })
+        };
+        let result = match write() {
+            // The database may have been closed by somebody's read error. Nothing was written, so one more try is due.
+            Err(WriteError::Refused(Error::Io { .. } | Error::Storage { .. })) => write(),
+            result => result,
+        };
+        match result {
+            Ok(()) => GroupOutcome::Durable,
+            Err(WriteError::Refused(error)) => GroupOutcome::Refused(error),
+            Err(WriteError::Uncertain(error)) => self.resolve(group, error),
+        }
+    }
+
+    /// Finds out what became of a group whose commit failed, and makes sure that it stays so.
+    fn resolve(&self, group: &[Queued], error: Error) -> GroupOutcome {
+        let first = group.first().map_or(0, |queued| queued.sequence);
+        let absent = self
+            .database
+            .recover()
+            .and_then(|()| self.database.state())
+            .is_ok_and(|state| state.sequence < first)
+            && self.database.write(apply::touch).is_ok();
+        if absent {
+            return GroupOutcome::Refused(error);
+        }
+        GroupOutcome::Indeterminate(match error {
+            Error::Io { what, source } | Error::Storage { what, source } => {
+                Error::Indeterminate { what, source }
+            }
+            other => Error::Indeterminate {
+                what: "a commit".to_owned(),
+                source: Arc::new(other),
+            },
+        })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.database.close();
+    }
+}

@@ -1,0 +1,48 @@
+//! Idempotent background appends.
+
+use super::{Address, Target, append, applied};
+use crate::store::engine::{Engine, Planned};
+use crate::turn::validate_background;
+use crate::{BackgroundAppend, BackgroundAppendOutcome as Outcome, Result, TranscriptMessage};
+
+/// Appends a row to the head of the session, unless its live context holds the key. `address` is of generation 0.
+pub(in crate::store) fn append_background(
+    engine: &Engine,
+    address: &Address,
+    message: &TranscriptMessage,
+    append: &BackgroundAppend,
+) -> Result<Outcome> {
+    let row = validate_background(&address.stem(), message, append)?;
+    engine.run(&address.session, |view| {
+        let Some(newest) = &view.newest else {
+            return Ok(Planned::Answer(Outcome::NoSession));
+        };
+        let head = newest.generation;
+        if let Some(expected) = append
+            .expected_generation
+            .filter(|expected| *expected != head)
+        {
+            return Ok(Planned::Answer(Outcome::StaleGeneration { expected, head }));
+        }
+        applied(engine, view)?;
+        let held = engine.read(|reader| {
+            reader.holds_key(
+                &address.session.stem,
+                newest.transcript,
+                &newest.head.context,
+                &append.idempotency_key,
+            )
+        })?;
+        if held {
+            return Ok(Planned::Answer(Outcome::Duplicate { generation: head }));
+        }
+        let address = Address {
+            generation: head,
+            ..address.clone()
+        };
+        let target = address.target(view)?;
+        debug_assert!(matches!(target, Target::Existing(_)));
+        Ok(append::row(engine, &address, view, &target, &row)?
+            .map(|()| Outcome::Appended { generation: head }))
+    })
+}

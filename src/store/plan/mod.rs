@@ -1,0 +1,159 @@
+//! Planning: what a call means for the tables, as one change, computed before anything is written.
+
+mod append;
+mod background;
+mod draft;
+mod generation;
+mod turn;
+
+use std::sync::Arc;
+
+pub(super) use append::{append, append_rows, partial};
+pub(super) use background::append_background;
+pub(super) use generation::{begin, truncate};
+pub(super) use turn::{append_turn, clear, replace};
+
+use super::apply::full_stem;
+use super::engine::Engine;
+use super::head::SessionParts;
+use super::pending::{Claim, Newest, Session, View};
+use crate::transcript::limits::MAX_GENERATION;
+use crate::{Error, Result, TranscriptMeta};
+
+/// A generation of a session as a handle addresses it.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    pub(super) session: Arc<Session>,
+    pub(super) generation: u32,
+    /// Set when it is addressed by a session reference.
+    pub(super) parts: Option<Arc<SessionParts>>,
+    /// The meta of a first write that brings none.
+    pub(super) seed: Arc<TranscriptMeta>,
+    /// Set on the handle of a generation that was begun.
+    pub(super) begun: Option<Arc<Begun>>,
+}
+
+/// What a begun generation remembers.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) claim: Arc<Claim>,
+    /// Rows and digest of the predecessor's context, if a baseline was given.
+    pub(super) baseline: Option<(u64, u128)>,
+    /// Whether the handle has written.
+    pub(super) written: std::sync::atomic::AtomicBool,
+}
+
+/// What a write addressed to a generation meets.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Target<'v> {
+    /// The first write of the session.
+    First,
+    /// The generation is written and open.
+    Existing(&'v Newest),
+    /// The first write of the generation behind this one.
+    Successor(&'v Newest),
+}
+
+impl Address {
+    /// Whether nothing was ever written to this generation, queued changes included.
+    pub(super) fn is_unwritten(&self, engine: &Engine) -> Result<bool> {
+        let view = engine.view(&self.session)?;
+        Ok(view
+            .newest
+            .is_none_or(|newest| newest.generation < self.generation))
+    }
+
+    pub(super) fn stem(&self) -> String {
+        full_stem(&self.session.stem, self.generation)
+    }
+
+    /// Whether and how this generation can be written now.
+    pub(super) fn target<'v>(&self, view: &'v View) -> Result<Target<'v>> {
+        let stem = || self.stem();
+        if self.generation > MAX_GENERATION {
+            return Err(Error::GenerationLimit {
+                stem: stem(),
+                limit: MAX_GENERATION,
+            });
+        }
+        let Some(newest) = &view.newest else {
+            return if self.generation == 0 {
+                Ok(Target::First)
+            } else {
+                Err(Error::NotWritten {
+                    stem: full_stem(&self.session.stem, self.generation - 1),
+                })
+            };
+        };
+        let reserved = view.reservation();
+        let unwritten_claim = self
+            .begun
+            .as_ref()
+            .is_some_and(|begun| !begun.written.load(std::sync::atomic::Ordering::Acquire));
+        if self.generation <= newest.generation && unwritten_claim {
+            return Err(Error::GenerationExists { stem: stem() });
+        }
+        if self.generation < newest.generation {
+            return Err(Error::Sealed { stem: stem() });
+        }
+        if self.generation == newest.generation {
+            return if newest.head.sealed || reserved.is_some() {
+                Err(Error::Sealed { stem: stem() })
+            } else {
+                Ok(Target::Existing(newest))
+            };
+        }
+        if self.generation > newest.generation + 1 {
+            return Err(Error::NotWritten {
+                stem: full_stem(&self.session.stem, self.generation - 1),
+            });
+        }
+        let own = |owner: &Arc<Claim>| {
+            self.begun
+                .as_ref()
+                .is_some_and(|begun| Arc::ptr_eq(&begun.claim, owner))
+        };
+        if reserved.is_some_and(|(_, owner)| !own(&owner)) {
+            return Err(Error::Reserved { stem: stem() });
+        }
+        if let Some((rows, digest)) = self.begun.as_ref().and_then(|begun| begun.baseline) {
+            let context = &newest.head.context;
+            if context.rows != rows || context.digest != digest {
+                return Err(Error::Stale {
+                    stem: full_stem(&self.session.stem, newest.generation),
+                    expected: super::head::to_usize(rows),
+                    found: super::head::to_usize(context.rows),
+                });
+            }
+        }
+        Ok(Target::Successor(newest))
+    }
+
+    fn draft<'e>(
+        &'e self,
+        engine: &'e Engine,
+        target: &Target<'_>,
+        meta: Option<&TranscriptMeta>,
+    ) -> draft::Draft<'e> {
+        draft::Draft::new(
+            engine,
+            &self.session.stem,
+            target,
+            self.parts.as_deref(),
+            meta,
+            &self.seed,
+        )
+    }
+}
+
+/// Reads that a plan rests on see the tables; what is queued has to be applied before. False if some of it failed:
+/// the plan starts anew.
+fn applied(engine: &Engine, view: &View) -> Result<()> {
+    if engine.settled(view) {
+        Ok(())
+    } else {
+        Err(Error::Busy {
+            what: "a failed write",
+        })
+    }
+}

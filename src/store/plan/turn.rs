@@ -1,0 +1,228 @@
+//! `append_turn`: extension, compaction, first write.
+
+use std::sync::Arc;
+
+use super::{Address, Target, applied};
+use crate::store::engine::{Engine, Planned};
+use crate::store::hash::{Identity, Seed};
+use crate::store::head::Head;
+use crate::store::pending::View;
+use crate::transcript::limits::{check_id, check_meta, check_nesting, check_usage};
+use crate::turn::{
+    PlannedRow, RequestId, Stamp, StoredRows as _, check_baseline, check_plan, common_prefix,
+    plan_context, plan_partial, plan_rows,
+};
+use crate::{Result, TranscriptMessage, TranscriptPartial, TranscriptTurn};
+
+/// The identities of the caller's two lists, computed once a call.
+struct Digests {
+    prev: u128,
+    next: Vec<Identity>,
+}
+
+impl Digests {
+    fn new(seed: &Seed, turn: &TranscriptTurn<'_>) -> Self {
+        let mut digest = 0;
+        let mut prev = Vec::with_capacity(turn.prev.len());
+        for row in turn.prev {
+            let identity = seed.identity(&row.normalized_ref());
+            digest = seed.extend(digest, &identity);
+            prev.push(identity);
+        }
+        // A turn mostly carries its baseline on: comparing a row with it costs less than hashing it again.
+        let next = turn
+            .next
+            .iter()
+            .enumerate()
+            .map(
+                |(index, row)| match (turn.prev.get(index), prev.get(index)) {
+                    (Some(known), Some(identity)) if same_value(known, row) => *identity,
+                    _ => seed.identity(&row.normalized_ref()),
+                },
+            )
+            .collect();
+        Self { prev: digest, next }
+    }
+
+    /// Whether the first rows of `next` are the context of `head`, by hash.
+    fn extends(&self, seed: &Seed, head: &Head) -> bool {
+        let Some(kept) = usize::try_from(head.context.rows)
+            .ok()
+            .and_then(|n| self.next.get(..n))
+        else {
+            return false;
+        };
+        let digest = kept
+            .iter()
+            .fold(0, |digest, identity| seed.extend(digest, identity));
+        digest == head.context.digest
+    }
+}
+
+/// Equal in everything, legacy strings included.
+fn same_value(a: &TranscriptMessage, b: &TranscriptMessage) -> bool {
+    a == b && a.legacy.as_deref() == b.legacy.as_deref()
+}
+
+/// Persists one turn.
+pub(in crate::store) fn append_turn(
+    engine: &Engine,
+    address: &Address,
+    turn: &TranscriptTurn<'_>,
+    partial: Option<&TranscriptPartial>,
+) -> Result<()> {
+    let stem = address.stem();
+    check_turn(&stem, turn)?;
+    let partial = partial.and_then(|partial| plan_partial(partial, turn.request_id));
+    let stamp = Stamp {
+        usage: turn.turn_usage,
+        request_id: RequestId::Call(turn.request_id),
+    };
+    let digests = Digests::new(&engine.seed, turn);
+    engine.run(&address.session, |view| {
+        plan(
+            engine,
+            address,
+            view,
+            &stem,
+            turn,
+            &stamp,
+            partial.as_ref(),
+            &digests,
+        )
+    })
+}
+
+fn check_turn(stem: &str, turn: &TranscriptTurn<'_>) -> Result<()> {
+    check_meta(stem, turn.meta)?;
+    if let Some(id) = turn.request_id {
+        check_id("request id", id)?;
+    }
+    if let Some(usage) = turn.turn_usage {
+        check_usage(stem, usage)?;
+    }
+    for json in turn.tools.iter().chain(&turn.compaction) {
+        check_nesting(json)?;
+    }
+    Ok(())
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one call site; each is a different thing"
+)]
+fn plan(
+    engine: &Engine,
+    address: &Address,
+    view: &View,
+    stem: &str,
+    turn: &TranscriptTurn<'_>,
+    stamp: &Stamp<'_>,
+    partial: Option<&PlannedRow>,
+    digests: &Digests,
+) -> Result<Planned<()>> {
+    let target = address.target(view)?;
+    let mut draft = address.draft(engine, &target, Some(turn.meta));
+    match target {
+        Target::First => {
+            let rows = plan_rows(turn.next, stamp);
+            check_plan(stem, &rows.rows, &rows.usage)?;
+            draft.rows(&rows, false)?;
+        }
+        Target::Successor(predecessor) => {
+            applied(engine, view)?;
+            engine.read(|reader| {
+                let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
+                let plan = plan_context(&mut stored, turn.next, stamp)?;
+                check_plan(stem, &plan.rows, &plan.usage)?;
+                draft.seal(predecessor, turn.request_id, turn.compaction)?;
+                draft.succeed(&plan, &stored, false)
+            })?;
+        }
+        Target::Existing(newest) => {
+            let head = &newest.head;
+            let matches =
+                head.context.rows == turn.prev.len() as u64 && head.context.digest == digests.prev;
+            if matches && digests.extends(&engine.seed, head) {
+                let added = turn.next.get(turn.prev.len()..).unwrap_or_default();
+                let rows = plan_rows(added, stamp);
+                check_plan(stem, &rows.rows, &rows.usage)?;
+                draft.rows(&rows, false)?;
+            } else {
+                applied(engine, view)?;
+                engine.read(|reader| {
+                    let mut stored = reader.live_rows(newest.transcript, head)?;
+                    if !matches {
+                        check_baseline(stem, &mut stored, turn.prev)?;
+                    }
+                    let common = common_prefix(&mut stored, turn.next)?;
+                    if common == stored.len() {
+                        let rows = plan_rows(turn.next.get(common..).unwrap_or_default(), stamp);
+                        check_plan(stem, &rows.rows, &rows.usage)?;
+                        draft.rows(&rows, false)
+                    } else {
+                        let plan = plan_context(&mut stored, turn.next, stamp)?;
+                        check_plan(stem, &plan.rows, &plan.usage)?;
+                        draft.compact(&plan, &stored, turn.request_id, turn.compaction)
+                    }
+                })?;
+            }
+        }
+    }
+    draft.tools(turn.tools)?;
+    draft.partial(partial)?;
+    Ok(draft.finish(|_| ()))
+}
+
+/// Replaces the whole context: `replace`, and `clear` with no rows.
+pub(in crate::store) fn replace(
+    engine: &Engine,
+    address: &Address,
+    rows: &[TranscriptMessage],
+) -> Result<()> {
+    let stem = address.stem();
+    let stamp = Stamp::AS_GIVEN;
+    engine.run(&address.session, |view| {
+        let target = address.target(view)?;
+        let mut draft = address.draft(engine, &target, None);
+        match target {
+            Target::First => {
+                let rows = plan_rows(rows, &stamp);
+                check_plan(&stem, &rows.rows, &rows.usage)?;
+                draft.rows(&rows, false)?;
+            }
+            Target::Existing(newest) | Target::Successor(newest) => {
+                applied(engine, view)?;
+                engine.read(|reader| {
+                    let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
+                    let plan = plan_context(&mut stored, rows, &stamp)?;
+                    check_plan(&stem, &plan.rows, &plan.usage)?;
+                    if matches!(target, Target::Successor(_)) {
+                        draft.seal(newest, None, None)?;
+                        draft.succeed(&plan, &stored, false)
+                    } else {
+                        draft.compact(&plan, &stored, None, None)
+                    }
+                })?;
+            }
+        }
+        Ok(draft.finish(|_| ()))
+    })
+}
+
+/// Empties the context. An unwritten transcript stays unwritten, and a begun one frees its slot. Answers whether
+/// anything was written.
+pub(in crate::store) fn clear(engine: &Engine, address: &Address) -> Result<bool> {
+    engine.writable()?;
+    if address.is_unwritten(engine)? {
+        if let Some(begun) = &address.begun {
+            let claim = Arc::as_ptr(&begun.claim);
+            address
+                .session
+                .release(|held| std::ptr::eq(held.owner.as_ptr(), claim));
+        }
+        return Ok(false);
+    }
+    replace(engine, address, &[])?;
+    Ok(true)
+}

@@ -1,0 +1,283 @@
+//! The live context: resume reads, and the view of it that planning compares with.
+
+use std::collections::HashMap;
+
+use super::{Reader, missing};
+use crate::store::database::{storage_error, table_error};
+use crate::store::hash::{Identity, RowHashes};
+use crate::store::head::{Context, Head, Range};
+use crate::store::record::{Body, Kind, Opened};
+use crate::store::tables::{self, id_key};
+use crate::turn::{Match, StoredRows, matches};
+use crate::{Result, SessionTranscript, TranscriptMessage};
+
+impl<'t> Reader<'t> {
+    /// The ranges that make up a context, in order; the last one is the open tail.
+    pub(in crate::store) fn context_ranges(
+        &mut self,
+        transcript: u64,
+        context: &Context,
+    ) -> Result<Vec<Range>> {
+        let mut ranges = match context.base_record {
+            None => context.base.clone(),
+            Some(seq) => self.record_at(transcript, seq, |record| match record.body()? {
+                Body::Marker(marker) => Ok(marker.replacement),
+                Body::Retained(ranges) => Ok(ranges),
+                _ => Err(missing(
+                    "the base of a context",
+                    &format!("transcript {transcript}"),
+                )),
+            })?,
+        };
+        ranges.push(Range {
+            transcript,
+            first: context.tail_from,
+            end: u64::MAX,
+        });
+        Ok(ranges)
+    }
+
+    /// Visits the rows of a context, in order, each with the index of its range.
+    fn context_rows(
+        &mut self,
+        ranges: &[Range],
+        mut visit: impl FnMut(usize, Opened<'_>) -> Result<()>,
+    ) -> Result<()> {
+        for (index, range) in ranges.iter().enumerate() {
+            let positions = self.positions(*range)?;
+            self.records(&positions, |record| visit(index, record))?;
+        }
+        Ok(())
+    }
+
+    /// The live context of a transcript, as the model would be sent it.
+    pub(in crate::store) fn session(&mut self, id: u64) -> Result<SessionTranscript> {
+        let transcript = self.transcript(id)?;
+        let head = &transcript.head;
+        Ok(SessionTranscript {
+            meta: head.meta.as_ref().clone(),
+            messages: self.messages(id, head)?,
+            tools: match head.tools {
+                None => None,
+                Some(tools) => self.record_at(id, tools.seq, |record| match record.body()? {
+                    Body::Tools(tools) => Ok(Some(tools)),
+                    _ => Err(missing(
+                        "the tools of a transcript",
+                        &format!("transcript {id}"),
+                    )),
+                })?,
+            },
+        })
+    }
+
+    /// The rows of a context.
+    pub(in crate::store) fn messages(
+        &mut self,
+        id: u64,
+        head: &Head,
+    ) -> Result<Vec<TranscriptMessage>> {
+        let ranges = self.context_ranges(id, &head.context)?;
+        let mut messages = Vec::with_capacity(capacity(head.context.rows));
+        self.context_rows(&ranges, |_, record| {
+            if record.is_row() {
+                messages.push(record.row()?.message);
+            }
+            Ok(())
+        })?;
+        if messages.len() as u64 != head.context.rows {
+            return Err(missing(
+                "a row of a context",
+                &format!("transcript {id}: one"),
+            ));
+        }
+        Ok(messages)
+    }
+
+    /// Whether a row of a context holds an idempotency key.
+    pub(in crate::store) fn holds_key(
+        &mut self,
+        stem: &str,
+        transcript: u64,
+        context: &Context,
+        key: &str,
+    ) -> Result<bool> {
+        let Some(session) = self.stem_id(stem)? else {
+            return Ok(false);
+        };
+        let table = self
+            .transaction
+            .open_table(tables::IDEMPOTENCY)
+            .map_err(table_error)?;
+        let key = id_key(self.seed, key);
+        let (first, last) = (
+            (session, key.as_slice(), 0, 0),
+            (session, key.as_slice(), u64::MAX, u64::MAX),
+        );
+        let mut ranges = None;
+        for entry in table.range(first..=last).map_err(storage_error)? {
+            let (entry, _) = entry.map_err(storage_error)?;
+            let (_, _, holder, seq) = entry.value();
+            let ranges = match &mut ranges {
+                Some(ranges) => ranges,
+                none => none.insert(self.context_ranges(transcript, context)?),
+            };
+            let live = |range: &Range| {
+                range.transcript == holder && (range.first..range.end).contains(&seq)
+            };
+            if ranges.iter().any(live) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The live context by hashes and places, for planning.
+    pub(in crate::store) fn live_rows<'r>(
+        &'r mut self,
+        id: u64,
+        head: &Head,
+    ) -> Result<LiveRows<'r, 't>> {
+        let ranges = self.context_ranges(id, &head.context)?;
+        let mut places = Vec::with_capacity(capacity(head.context.rows));
+        let mut joins = false;
+        let mut last_range = usize::MAX;
+        self.context_rows(&ranges, |range, record| {
+            joins &= range == last_range;
+            last_range = range;
+            if record.is_row() {
+                places.push(Place {
+                    transcript: record.address.transcript,
+                    seq: record.address.seq,
+                    uuid: record.address.uuid,
+                    hashes: record.hashes()?,
+                    joins,
+                });
+                joins = true;
+            } else if record.kind == Kind::MarkerPartial {
+                joins = false;
+            }
+            Ok(())
+        })?;
+        if places.len() as u64 != head.context.rows {
+            return Err(missing(
+                "a row of a context",
+                &format!("transcript {id}: one"),
+            ));
+        }
+        let decoded = (0..places.len()).map(|_| None).collect();
+        Ok(LiveRows {
+            reader: self,
+            places,
+            decoded,
+            by_identity: None,
+        })
+    }
+}
+
+/// Room for the rows that a head promises, but never more than a modest amount on its word alone.
+fn capacity(rows: u64) -> usize {
+    usize::try_from(rows).unwrap_or(usize::MAX).min(1 << 16)
+}
+
+/// Where a row of the context is stored.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::store) struct Place {
+    pub(in crate::store) transcript: u64,
+    pub(in crate::store) seq: u64,
+    pub(in crate::store) uuid: u128,
+    pub(in crate::store) hashes: RowHashes,
+    /// Whether one range may hold this row and the one before it in the context.
+    pub(in crate::store) joins: bool,
+}
+
+/// The live context as planning sees it: rows are decoded only where hashes do not answer.
+pub(in crate::store) struct LiveRows<'r, 't> {
+    reader: &'r mut Reader<'t>,
+    places: Vec<Place>,
+    decoded: Vec<Option<TranscriptMessage>>,
+    by_identity: Option<HashMap<u128, Vec<usize>>>,
+}
+
+impl LiveRows<'_, '_> {
+    pub(in crate::store) fn place(&self, index: usize) -> Option<&Place> {
+        self.places.get(index)
+    }
+
+    fn candidates(&mut self, identity: u128) -> Vec<usize> {
+        let places = &self.places;
+        let map = self.by_identity.get_or_insert_with(|| {
+            let mut map: HashMap<u128, Vec<usize>> = HashMap::with_capacity(places.len());
+            for (index, place) in places.iter().enumerate() {
+                map.entry(place.hashes.identity).or_default().push(index);
+            }
+            map
+        });
+        map.get(&identity).cloned().unwrap_or_default()
+    }
+}
+
+impl StoredRows for LiveRows<'_, '_> {
+    fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    fn row(&mut self, index: usize) -> Result<&TranscriptMessage> {
+        let beyond = || missing("a row of a context", &format!("index {index}"));
+        let place = self.places.get(index).ok_or_else(beyond)?;
+        let slot = self.decoded.get_mut(index).ok_or_else(beyond)?;
+        Ok(match slot {
+            Some(row) => row,
+            none => none.insert(
+                self.reader
+                    .record_at(place.transcript, place.seq, |record| record.row())?
+                    .message,
+            ),
+        })
+    }
+
+    fn same_row(&mut self, index: usize, row: &TranscriptMessage) -> Result<bool> {
+        let wanted = self.reader.seed.identity(&row.normalized_ref());
+        let known = self.places.get(index).map(|place| place.hashes.identity());
+        if known.is_some_and(|known| Identity::same(&known, &wanted)) {
+            return Ok(true);
+        }
+        Ok(self.row(index)?.same_row_as(row))
+    }
+
+    fn find(
+        &mut self,
+        row: &TranscriptMessage,
+        how: Match,
+        taken: &[bool],
+    ) -> Result<Option<usize>> {
+        let free = |index: &usize| !taken.get(*index).copied().unwrap_or_default();
+        if how != Match::SameRequestAndUsage {
+            let wanted = self.reader.seed.row(row);
+            for index in self
+                .candidates(wanted.identity)
+                .into_iter()
+                .filter(|it| free(it))
+            {
+                let Some(hashes) = self.places.get(index).map(|place| place.hashes) else {
+                    continue;
+                };
+                let proven = match how {
+                    Match::Exact => {
+                        hashes.whole == wanted.whole && hashes.identity().same(&wanted.identity())
+                    }
+                    _ => false,
+                };
+                if proven || matches(self.row(index)?, row, how) {
+                    return Ok(Some(index));
+                }
+            }
+        }
+        // No hash proves a match. Unequal hashes do not disprove one, so the rows themselves decide.
+        for index in (0..self.len()).filter(free) {
+            if matches(self.row(index)?, row, how) {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,296 @@
+//! Reading: every look-up and every walk over the log, each on one snapshot.
+
+pub(super) mod context;
+pub(super) mod display;
+pub(super) mod lists;
+pub(super) mod lookup;
+pub(super) mod records;
+pub(super) mod threads;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use redb::{ReadOnlyTable, ReadTransaction};
+
+use super::binary;
+use super::database::{storage_error, table_error};
+use super::hash::Seed;
+use super::head::{Range, StemInfo, Transcript, decode_run};
+use super::record::{self, Opened};
+use super::tables::{self, RUN_CHUNK, id_key};
+use crate::session::split_generation;
+use crate::{Error, Result};
+
+/// The tables of one snapshot, opened as they are needed.
+pub(super) struct Reader<'t> {
+    pub(super) transaction: &'t ReadTransaction,
+    pub(super) seed: &'t Seed,
+    transcripts: ReadOnlyTable<u64, &'static [u8]>,
+    log: Option<ReadOnlyTable<u64, &'static [u8]>>,
+    runs: Option<ReadOnlyTable<(u64, u64), &'static [u8]>>,
+    stem_info: Option<ReadOnlyTable<u64, &'static [u8]>>,
+    /// Heads that were read before on this snapshot.
+    heads: HashMap<u64, Arc<Transcript>>,
+}
+
+impl<'t> Reader<'t> {
+    pub(super) fn new(transaction: &'t ReadTransaction, seed: &'t Seed) -> Result<Self> {
+        Ok(Self {
+            transaction,
+            seed,
+            transcripts: transaction
+                .open_table(tables::TRANSCRIPTS)
+                .map_err(table_error)?,
+            log: None,
+            runs: None,
+            stem_info: None,
+            heads: HashMap::new(),
+        })
+    }
+
+    /// The id of the session that a stem (with or without generation) names.
+    pub(super) fn stem_id(&self, stem: &str) -> Result<Option<u64>> {
+        let (base, _) = split_generation(stem);
+        let stems = self
+            .transaction
+            .open_table(tables::STEMS)
+            .map_err(table_error)?;
+        let key = id_key(self.seed, base);
+        Ok(stems
+            .get(key.as_slice())
+            .map_err(storage_error)?
+            .map(|id| id.value()))
+    }
+
+    /// What is known of a stem.
+    pub(super) fn stem_info(&mut self, id: u64) -> Result<StemInfo> {
+        let table = match &mut self.stem_info {
+            Some(table) => table,
+            none => none.insert(
+                self.transaction
+                    .open_table(tables::STEM_INFO)
+                    .map_err(table_error)?,
+            ),
+        };
+        match table.get(id).map_err(storage_error)? {
+            Some(bytes) => binary::decode(bytes.value(), "a stem"),
+            None => Err(missing("a stem", &format!("stem id {id}"))),
+        }
+    }
+
+    /// The id of a name, if anything was ever written under it.
+    pub(super) fn name_id(&self, name: &str) -> Result<Option<u64>> {
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let names = self
+            .transaction
+            .open_table(tables::NAMES)
+            .map_err(table_error)?;
+        let key = id_key(self.seed, name);
+        Ok(names
+            .get(key.as_slice())
+            .map_err(storage_error)?
+            .map(|id| id.value()))
+    }
+
+    /// The newest written generation of a session: generation and transcript.
+    pub(super) fn newest(&self, session: u64) -> Result<Option<(u32, u64)>> {
+        let generations = self
+            .transaction
+            .open_table(tables::GENERATIONS)
+            .map_err(table_error)?;
+        let mut range = generations
+            .range((session, 0)..=(session, u32::MAX))
+            .map_err(storage_error)?;
+        match range.next_back() {
+            None => Ok(None),
+            Some(entry) => {
+                let (key, transcript) = entry.map_err(storage_error)?;
+                Ok(Some((key.value().1, transcript.value())))
+            }
+        }
+    }
+
+    /// The transcript of one generation.
+    pub(super) fn generation(&self, session: u64, generation: u32) -> Result<Option<u64>> {
+        let generations = self
+            .transaction
+            .open_table(tables::GENERATIONS)
+            .map_err(table_error)?;
+        let found = generations
+            .get((session, generation))
+            .map_err(storage_error)?;
+        Ok(found.map(|transcript| transcript.value()))
+    }
+
+    /// All written generations of a session, oldest first.
+    pub(super) fn chain(&self, session: u64) -> Result<Vec<(u32, u64)>> {
+        let generations = self
+            .transaction
+            .open_table(tables::GENERATIONS)
+            .map_err(table_error)?;
+        generations
+            .range((session, 0)..=(session, u32::MAX))
+            .map_err(storage_error)?
+            .map(|entry| {
+                let (key, transcript) = entry.map_err(storage_error)?;
+                Ok((key.value().1, transcript.value()))
+            })
+            .collect()
+    }
+
+    /// The head of a transcript that exists.
+    pub(super) fn transcript(&mut self, id: u64) -> Result<Arc<Transcript>> {
+        if let Some(transcript) = self.heads.get(&id) {
+            return Ok(Arc::clone(transcript));
+        }
+        let transcript = match self.transcripts.get(id).map_err(storage_error)? {
+            Some(bytes) => Arc::new(Transcript::decode(bytes.value())?),
+            None => {
+                return Err(missing(
+                    "the head of a transcript",
+                    &format!("transcript {id}"),
+                ));
+            }
+        };
+        self.heads.insert(id, Arc::clone(&transcript));
+        Ok(transcript)
+    }
+
+    fn runs(&mut self) -> Result<&ReadOnlyTable<(u64, u64), &'static [u8]>> {
+        Ok(match &mut self.runs {
+            Some(table) => table,
+            none => none.insert(
+                self.transaction
+                    .open_table(tables::TRANSCRIPT_RUNS)
+                    .map_err(table_error)?,
+            ),
+        })
+    }
+
+    fn log(&mut self) -> Result<&ReadOnlyTable<u64, &'static [u8]>> {
+        Ok(match &mut self.log {
+            Some(table) => table,
+            none => none.insert(
+                self.transaction
+                    .open_table(tables::LOG)
+                    .map_err(table_error)?,
+            ),
+        })
+    }
+
+    /// Where the records of a range stand in the log, ascending by sequence. Sequences that are no record of this
+    /// transcript (the rows that a successor kept) are left out.
+    pub(super) fn positions(&mut self, range: Range) -> Result<Vec<(u64, u64)>> {
+        let transcript = self.transcript(range.transcript)?;
+        let end = range.end.min(transcript.head.next_seq);
+        let mut found = Vec::new();
+        if range.first >= end {
+            return Ok(found);
+        }
+        let mut collect = |chunk_first: u64, positions: &[Option<u64>]| {
+            let slots = (chunk_first..).zip(positions);
+            found.extend(
+                slots
+                    .filter(|(seq, _)| (range.first..end).contains(seq))
+                    .filter_map(|(seq, position)| Some((seq, (*position)?))),
+            );
+        };
+        let first_chunk = range.first / RUN_CHUNK;
+        let tail_chunk = transcript.runs.first / RUN_CHUNK;
+        if first_chunk < tail_chunk {
+            let last_chunk = ((end - 1) / RUN_CHUNK).min(tail_chunk - 1);
+            let runs = self.runs()?;
+            let chunks = runs
+                .range((range.transcript, first_chunk)..=(range.transcript, last_chunk))
+                .map_err(storage_error)?;
+            for entry in chunks {
+                let (key, bytes) = entry.map_err(storage_error)?;
+                collect(key.value().1 * RUN_CHUNK, &decode_run(bytes.value())?);
+            }
+        }
+        collect(transcript.runs.first, &transcript.runs.positions);
+        Ok(found)
+    }
+
+    /// Where one record stands in the log.
+    pub(super) fn position(&mut self, transcript: u64, seq: u64) -> Result<Option<u64>> {
+        let range = Range {
+            transcript,
+            first: seq,
+            end: seq + 1,
+        };
+        Ok(self
+            .positions(range)?
+            .first()
+            .map(|(_, position)| *position))
+    }
+
+    /// Opens the records at `positions`, in order; neighbours in the log are read with one range.
+    pub(super) fn records(
+        &mut self,
+        positions: &[(u64, u64)],
+        mut visit: impl FnMut(Opened<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let log = self.log()?;
+        let mut rest = positions;
+        while let Some((_, first)) = rest.first() {
+            let run = rest
+                .iter()
+                .zip(*first..)
+                .take_while(|((_, position), expected)| position == expected)
+                .count();
+            let last = first + run as u64 - 1;
+            let mut seen = 0;
+            for entry in log.range(*first..=last).map_err(storage_error)? {
+                let (position, bytes) = entry.map_err(storage_error)?;
+                visit(record::open(bytes.value(), position.value())?)?;
+                seen += 1;
+            }
+            if seen != run {
+                return Err(missing(
+                    "a record",
+                    &format!("log positions {first} to {last}"),
+                ));
+            }
+            rest = rest.get(run..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// Opens the record at a position.
+    pub(super) fn record<T>(
+        &mut self,
+        position: u64,
+        visit: impl FnOnce(Opened<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match self.log()?.get(position).map_err(storage_error)? {
+            Some(bytes) => visit(record::open(bytes.value(), position)?),
+            None => Err(missing("a record", &format!("log position {position}"))),
+        }
+    }
+
+    /// Opens the record of a transcript that stands at a sequence.
+    pub(super) fn record_at<T>(
+        &mut self,
+        transcript: u64,
+        seq: u64,
+        visit: impl FnOnce(Opened<'_>) -> Result<T>,
+    ) -> Result<T> {
+        match self.position(transcript, seq)? {
+            Some(position) => self.record(position, visit),
+            None => Err(missing(
+                "a record",
+                &format!("transcript {transcript}, sequence {seq}"),
+            )),
+        }
+    }
+}
+
+pub(super) fn missing(what: &str, at: &str) -> Error {
+    Error::Corrupted {
+        what: what.to_owned(),
+        at: format!("{at} is missing"),
+    }
+}

@@ -1,0 +1,147 @@
+//! What an operator wants to see: sizes, counts, reservations, and the oldest reader.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use redb::ReadableTableMetadata as _;
+
+use super::apply::full_stem;
+use super::database::{Health, storage_error, table_error};
+use super::engine::Engine;
+use super::tables;
+use crate::Result;
+
+/// A look at a store as a whole.
+#[derive(Clone, Debug)]
+pub struct Stats {
+    /// Records in the log.
+    pub records: u64,
+    /// Written transcripts (each generation is one).
+    pub transcripts: u64,
+    /// Bytes of the database file; 0 in memory. A sparse file may occupy less on disk.
+    pub file_bytes: u64,
+    /// Changes that wait for their commit.
+    pub queued_changes: usize,
+    /// Bytes of them.
+    pub queued_bytes: usize,
+    /// Generations that handles have begun and not written yet.
+    pub reservations: Vec<ReservationStats>,
+    /// Reads under way.
+    pub readers: usize,
+    /// How long the oldest of them has been running. A long read keeps freed pages from being used again.
+    pub oldest_reader: Option<Duration>,
+    /// Whether the store works.
+    pub health: Health,
+}
+
+/// A generation that a handle has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservationStats {
+    /// Stem of the generation.
+    pub stem: String,
+    /// How long it has been reserved.
+    pub age: Duration,
+}
+
+impl Engine {
+    pub(super) fn stats(&self) -> Result<Stats> {
+        let (queued_changes, queued_bytes) = self.committer.depth();
+        let now = self.environment.now_micros();
+        let reservations = self
+            .sessions
+            .all()
+            .iter()
+            .filter_map(|session| {
+                let reservation = session.reservation()?;
+                let age = u64::try_from(now.saturating_sub(reservation.since)).unwrap_or(0);
+                Some(ReservationStats {
+                    stem: full_stem(&session.stem, reservation.generation),
+                    age: Duration::from_micros(age),
+                })
+            })
+            .collect();
+        let (readers, oldest_reader) = self.readers.oldest();
+        let health = self.database.health();
+        let (records, transcripts) = self.read(|reader| {
+            let log = reader
+                .transaction
+                .open_table(tables::LOG)
+                .map_err(table_error)?;
+            let heads = reader
+                .transaction
+                .open_table(tables::TRANSCRIPTS)
+                .map_err(table_error)?;
+            Ok((
+                log.len().map_err(storage_error)?,
+                heads.len().map_err(storage_error)?,
+            ))
+        })?;
+        let file_bytes = match &self.path {
+            None => 0,
+            Some(path) => std::fs::metadata(path)
+                .map_err(|error| super::database::io("looking at the store's file", error))?
+                .len(),
+        };
+        Ok(Stats {
+            records,
+            transcripts,
+            file_bytes,
+            queued_changes,
+            queued_bytes,
+            reservations,
+            readers,
+            oldest_reader,
+            health,
+        })
+    }
+}
+
+/// The reads under way.
+#[derive(Debug, Default)]
+pub(super) struct Readers(Mutex<Begun>);
+
+#[derive(Debug, Default)]
+struct Begun {
+    next: u64,
+    since: BTreeMap<u64, Instant>,
+}
+
+/// A read under way, until it is dropped.
+pub(super) struct ReaderGuard<'a> {
+    readers: &'a Readers,
+    number: u64,
+}
+
+impl Readers {
+    pub(super) fn begin(&self) -> ReaderGuard<'_> {
+        let mut begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = begun.next;
+        begun.next += 1;
+        begun.since.insert(number, Instant::now());
+        ReaderGuard {
+            readers: self,
+            number,
+        }
+    }
+
+    fn oldest(&self) -> (usize, Option<Duration>) {
+        let begun = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let oldest = begun
+            .since
+            .first_key_value()
+            .map(|(_, since)| since.elapsed());
+        (begun.since.len(), oldest)
+    }
+}
+
+impl Drop for ReaderGuard<'_> {
+    fn drop(&mut self) {
+        let mut begun = self
+            .readers
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        begun.since.remove(&self.number);
+    }
+}

@@ -1,0 +1,103 @@
+//! Every table of the database, with the types of its keys and values: the file format on one page.
+//!
+//! redb orders integer keys as integers and tuple keys element by element. Values that hold more than one field are
+//! opaque bytes here and are decoded by `head` and `record`, whose decoders can fail; a redb value type cannot.
+//!
+//! Ids: a *stem id* names a session (the stem of its generation 0) and is given at the first mention of that stem;
+//! a *transcript* is one generation, numbered by its creation; a *name id* stands for a thread, an agent, a
+//! provider or a model. Id 0 is never given, so that 0 can mean "any" or "none".
+
+use redb::TableDefinition;
+
+use super::hash::Seed;
+
+/// The version of the file format that this build writes.
+///
+/// Version 0 may still change; a file of a newer version is refused.
+pub(super) const FORMAT_VERSION: u32 = 0;
+
+/// Facts about the store: `"format"` (u32), `"seed"` (32 bytes), `"id"` (16 bytes) and `"state"` (see `head`).
+pub(super) const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
+
+/// Position → record. Positions ascend store-wide in the order of writing; a record is never rewritten.
+pub(super) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+
+/// Record UUID → position.
+pub(super) const RECORDS_BY_UUID: TableDefinition<'_, u128, u64> =
+    TableDefinition::new("records_by_uuid");
+
+/// Transcript → information fixed at its creation, its head, and the tail of its runs.
+pub(super) const TRANSCRIPTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("transcripts");
+
+/// (transcript, chunk) → positions of the sequences `chunk * 32 .. chunk * 32 + 32`.
+pub(super) const TRANSCRIPT_RUNS: TableDefinition<'_, (u64, u64), &[u8]> =
+    TableDefinition::new("transcript_runs");
+
+/// Stem of a generation 0 (as an [`id_key`]) → stem id.
+pub(super) const STEMS: TableDefinition<'_, &[u8], u64> = TableDefinition::new("stems");
+
+/// Stem id → stem, parent and, where it is known, the parts of its session reference.
+pub(super) const STEM_INFO: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("stem_info");
+
+/// fnv128 of a stem (with its generation) that is too long to stand in a child's stem → stem id and generation.
+pub(super) const STEM_DIGESTS: TableDefinition<'_, u128, (u64, u32)> =
+    TableDefinition::new("stem_digests");
+
+/// (parent stem id, child stem id): the tree of sub-agents, written or only mentioned.
+pub(super) const CHILDREN: TableDefinition<'_, (u64, u64), ()> = TableDefinition::new("children");
+
+/// (stem id, generation) → transcript. The head of a session is the last entry of its range.
+pub(super) const GENERATIONS: TableDefinition<'_, (u64, u32), u64> =
+    TableDefinition::new("generations");
+
+/// Name (as an [`id_key`]) → name id.
+pub(super) const NAMES: TableDefinition<'_, &[u8], u64> = TableDefinition::new("names");
+
+/// Name id → name.
+pub(super) const NAME_TEXTS: TableDefinition<'_, u64, &str> = TableDefinition::new("name_texts");
+
+/// (thread, agent id or 0 for any, transcript): root transcripts by the thread of their newest meta.
+pub(super) const ROOTS_BY_THREAD: TableDefinition<'_, (u64, u64, u64), ()> =
+    TableDefinition::new("roots_by_thread");
+
+/// (thread, transcript): sub-agent transcripts by the thread of their own newest meta.
+pub(super) const CHILDREN_BY_THREAD: TableDefinition<'_, (u64, u64), ()> =
+    TableDefinition::new("children_by_thread");
+
+/// (agent name or agent id, transcript): root transcripts by the agent of their newest meta.
+pub(super) const ROOTS_BY_AGENT: TableDefinition<'_, (u64, u64), ()> =
+    TableDefinition::new("roots_by_agent");
+
+/// (stem id, idempotency key as an [`id_key`], transcript, sequence): every row that holds a key.
+pub(super) const IDEMPOTENCY: TableDefinition<'_, (u64, &[u8], u64, u64), ()> =
+    TableDefinition::new("idempotency");
+
+/// (transcript, agent, provider, model, source) → totals.
+pub(super) const SPEND_BY_TRANSCRIPT: TableDefinition<'_, (u64, u64, u64, u64, u8), &[u8]> =
+    TableDefinition::new("spend_by_transcript");
+
+/// (UTC hour, thread, stem id, agent, provider, model, source) → totals.
+pub(super) const SPEND_BY_HOUR: TableDefinition<'_, (i64, u64, u64, u64, u64, u64, u8), &[u8]> =
+    TableDefinition::new("spend_by_hour");
+
+/// Identifiers up to this many bytes stand in keys as they are.
+const WHOLE_ID_BYTES: usize = 512;
+
+/// How an identifier of any content and length stands in a key: whole if it is short, else by a 256-bit keyed hash.
+/// A leading byte keeps the two apart.
+pub(super) fn id_key(seed: &Seed, id: &str) -> Vec<u8> {
+    let mut key;
+    if id.len() <= WHOLE_ID_BYTES {
+        key = Vec::with_capacity(1 + id.len());
+        key.push(0);
+        key.extend_from_slice(id.as_bytes());
+    } else {
+        key = Vec::with_capacity(33);
+        key.push(1);
+        key.extend_from_slice(&seed.long_id(id.as_bytes()));
+    }
+    key
+}
+
+/// How many sequences one row of [`TRANSCRIPT_RUNS`] covers.
+pub(super) const RUN_CHUNK: u64 = 32;
