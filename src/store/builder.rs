@@ -145,7 +145,7 @@ impl StoreBuilder {
         // The file stays open, and so locked, while the database over it is closed and opened again.
         let backend = FileBackend::new(Arc::new(file));
         let make: MakeBackend = Box::new(move || Ok(Box::new(backend.clone())));
-        let destination = format!("file:{}", path.display());
+        let destination = path.display().to_string();
         self.start(Some(path), destination, make, lock)
     }
 
