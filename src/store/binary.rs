@@ -82,3 +82,107 @@ fn damaged(what: &'static str) -> Error {
         at: "its encoding does not parse".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same types derived for both crates, with every kind of field that the format is made of.
+    macro_rules! twin {
+        ($name:ident, $crate_name:ident) => {
+            mod $name {
+                use $crate_name::{BorrowDecode, Decode, Encode};
+
+                #[derive(Debug, PartialEq, Encode, Decode)]
+                pub(super) enum Kind {
+                    Plain,
+                    Named { number: u32 },
+                }
+
+                #[derive(Debug, PartialEq, Encode, BorrowDecode)]
+                pub(super) struct Value<'a> {
+                    pub(super) flag: bool,
+                    pub(super) code: u8,
+                    pub(super) small: u32,
+                    pub(super) counts: Vec<u64>,
+                    pub(super) time: i64,
+                    pub(super) money: i128,
+                    pub(super) digest: u128,
+                    pub(super) cost: f64,
+                    pub(super) uuid: [u8; 16],
+                    pub(super) text: &'a str,
+                    pub(super) optional: Option<&'a str>,
+                    pub(super) none: Option<u64>,
+                    pub(super) kinds: Vec<Kind>,
+                }
+
+                pub(super) fn value(text: &str) -> Value<'_> {
+                    Value {
+                        flag: true,
+                        code: 3,
+                        small: 70_000,
+                        counts: vec![0, 250, 251, 65_535, 65_536, 1 << 32, u64::MAX],
+                        time: -1_732_965_300_000_000,
+                        money: -12_500_000_000,
+                        digest: u128::MAX - 1,
+                        cost: 0.012_5,
+                        uuid: *b"0123456789abcdef",
+                        text,
+                        optional: Some(text),
+                        none: None,
+                        kinds: vec![Kind::Plain, Kind::Named { number: 251 }],
+                    }
+                }
+            }
+        };
+    }
+
+    twin!(ours, bincode);
+    twin!(next, bincode_next);
+
+    /// The way out if bincode has to go: its successor reads what it wrote and writes what it reads.
+    #[test]
+    fn bincode_next_writes_and_reads_the_same_bytes() {
+        let text = "h\u{e9}llo \u{65e5}";
+        let next_config = bincode_next::config::standard().with_limit::<DECODE_LIMIT>();
+        let ours = encode(&ours::value(text)).unwrap();
+        let next = bincode_next::encode_to_vec(next::value(text), next_config).unwrap();
+        assert_eq!(ours, next);
+
+        let read: ours::Value<'_> = decode(&next, "a value").unwrap();
+        assert_eq!(read, ours::value(text));
+        let (read, used): (next::Value<'_>, _) =
+            bincode_next::borrow_decode_from_slice(&ours, next_config).unwrap();
+        assert_eq!((read, used), (next::value(text), ours.len()));
+    }
+
+    #[test]
+    fn bincode_next_writes_and_reads_the_same_fixed_width_bytes() {
+        let next_config = bincode_next::config::standard()
+            .with_fixed_int_encoding()
+            .with_limit::<DECODE_LIMIT>();
+        let value = [0u64, 250, 65_536, u64::MAX];
+        let ours = encode_fixed(&value).unwrap();
+        assert_eq!(
+            ours,
+            bincode_next::encode_to_vec(value, next_config).unwrap()
+        );
+        assert_eq!(decode_fixed::<[u64; 4]>(&ours, "a value").unwrap(), value);
+    }
+
+    #[test]
+    fn bytes_behind_a_value_and_lengths_that_lie_are_damage() {
+        let mut bytes = encode(&"text").unwrap();
+        bytes.push(0);
+        assert!(matches!(
+            decode::<&str>(&bytes, "a value"),
+            Err(Error::Corrupted { .. })
+        ));
+        // A vector that claims 2^64 - 1 elements.
+        let lie = [0xFD, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
+        assert!(matches!(
+            decode::<Vec<u64>>(&lie, "a value"),
+            Err(Error::Corrupted { .. })
+        ));
+    }
+}

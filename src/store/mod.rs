@@ -9,6 +9,8 @@ mod commit;
 mod database;
 mod engine;
 mod environment;
+#[cfg(test)]
+mod golden;
 mod hash;
 mod head;
 mod locator;

@@ -1,0 +1,284 @@
+//! The bytes of the file format, held still: what these tests encode must come out as it stands here, and what stands
+//! here must read back. A change of either is a change of the format.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use uuid::Uuid;
+
+use super::hash::RowHashes;
+use super::head::{Birth, Context, Head, Range, RunTail, ToolsRef, Transcript};
+use super::record::{self, Address, Body, Kind, Marker, RowRef, encode_marker, encode_row};
+use crate::spend::{Money, SpendTally};
+use crate::{
+    MessageUsage, ToolFailure, TranscriptMessage, TranscriptMeta, TranscriptPart,
+    TranscriptToolCall, TurnUsage, UsageCostSource,
+};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex
+        .chars()
+        .filter_map(|c| c.to_digit(16))
+        .map(|digit| u8::try_from(digit).unwrap())
+        .collect();
+    digits
+        .chunks(2)
+        .map(|pair| pair[0] << 4 | pair[1])
+        .collect()
+}
+
+fn address() -> Address {
+    Address {
+        transcript: 7,
+        seq: 300,
+        uuid: 0x0193_7e6d_2c00_7abc_8def_0123_4567_89ab,
+        at: 1_732_965_300_000_000,
+    }
+}
+
+/// An assistant's row with something in every column that an assistant's row can have.
+fn row() -> TranscriptMessage {
+    let call = TranscriptToolCall {
+        id: "call_1".to_owned(),
+        name: "search".to_owned(),
+        arguments: r#"{"q":"tide tables"}"#.to_owned(),
+        extra_content: Some(json!({"signature": "s1"})),
+    };
+    let mut row = TranscriptMessage::assistant_with_calls("I look it up.", vec![call])
+        .with_id("row-1")
+        .with_extra_metadata(json!({"reasoning_content": "The harbour first."}))
+        .with_tool_failure(ToolFailure::failed().with_detail("no answer"))
+        .with_request_id("req-9")
+        .with_turn_usage(TurnUsage {
+            provider: "acme".to_owned(),
+            model: "large-2".to_owned(),
+            usage: MessageUsage {
+                input: 1_200,
+                output: 80,
+                cached_input: 1_000,
+                context_window: 200_000,
+                cost_usd: 0.012_5,
+                last_call_input: 1_200,
+                last_call_output: 80,
+                cost_source: Some(UsageCostSource::Charged),
+            },
+            ts: "2024-11-30T11:15:00Z".to_owned(),
+            reasoning_content: None,
+            tool_calls: Vec::new(),
+            iteration: 2,
+        });
+    row.cache_breakpoints = vec![0, 250, 70_000];
+    row.preserve_request_id = true;
+    row
+}
+
+const ROW: &str = "
+    000004b894bc0007fb2c0101937e6d2c007abc8def0123456789abfd00aa3ada3e500c00888877776666555544443333
+    222211110000ffffeeeeddddccccbbbbaaaa999900000105726f772d3109617373697374616e740d49206c6f6f6b2069
+    742075702e010663616c6c5f3106736561726368137b2271223a2274696465207461626c6573227d01127b227369676e
+    6174757265223a227331227d000000012a7b22726561736f6e696e675f636f6e74656e74223a2254686520686172626f
+    75722066697273742e227d0300fafc70110100010461636d65076c617267652d32fbb00450fbe803fc400d03009a9999
+    999999893ffbb004500114323032342d31312d33305431313a31353a30305a00000201057265712d390101096e6f2061
+    6e7377657201020114323032342d31312d33305431313a31353a30305a0100000000000000000000000000000003
+";
+
+#[test]
+fn a_row_keeps_its_bytes() {
+    let message = row();
+    let encoded = encode_row(
+        Kind::Row,
+        address(),
+        &RowRef {
+            message: &message,
+            hashes: RowHashes {
+                identity: 0x1111_2222_3333_4444_5555_6666_7777_8888,
+                legacy: None,
+                whole: 0x9999_aaaa_bbbb_cccc_dddd_eeee_ffff_0000,
+            },
+            iteration: Some(2),
+            ts: Some("2024-11-30T11:15:00Z"),
+            shows_write_time: false,
+            revises: Some(Uuid::from_u128(3)),
+        },
+    )
+    .unwrap();
+    assert_eq!(hex(&encoded), hex(&bytes(ROW)));
+
+    let golden = bytes(ROW);
+    let opened = record::open(&golden, 0).unwrap();
+    assert_eq!((opened.kind, opened.address), (Kind::Row, address()));
+    let stored = opened.row().unwrap();
+    assert_eq!(stored.message, message);
+    assert_eq!(stored.iteration, Some(2));
+    assert_eq!(stored.ts.as_deref(), Some("2024-11-30T11:15:00Z"));
+    assert_eq!(stored.revises, Some(Uuid::from_u128(3)));
+}
+
+const MEDIA_ROW: &str = "
+    00002c642bd90107fb2c0101937e6d2c007abc8def0123456789abfd00aa3ada3e500c00010000000000000000000000
+    00000000030000000000000000000000000000000102000000000000000000000000000000010004757365720b536565
+    202074686572652e00000103000453656520011768747470733a2f2f612e6578616d706c652f312e706e670007207468
+    6572652e012d536565205b4f485f494d4147453a68747470733a2f2f612e6578616d706c652f312e706e675d20746865
+    72652e0000000000000000
+";
+
+#[test]
+fn a_row_with_media_and_a_legacy_string_keeps_its_bytes() {
+    let mut message =
+        TranscriptMessage::user("See [OH_IMAGE:https://a.example/1.png] there.").normalized();
+    message.preserve_request_id = true;
+    let hashes = RowHashes {
+        identity: 1,
+        legacy: Some(2),
+        whole: 3,
+    };
+    let encoded = encode_row(
+        Kind::MarkerRow,
+        address(),
+        &RowRef {
+            message: &message,
+            hashes,
+            iteration: None,
+            ts: None,
+            shows_write_time: true,
+            revises: None,
+        },
+    )
+    .unwrap();
+    assert_eq!(hex(&encoded), hex(&bytes(MEDIA_ROW)));
+
+    let golden = bytes(MEDIA_ROW);
+    let opened = record::open(&golden, 0).unwrap();
+    assert_eq!(opened.hashes().unwrap(), hashes);
+    let stored = opened.row().unwrap();
+    assert_eq!(
+        stored.message.parts.as_deref().map(<[TranscriptPart]>::len),
+        Some(3)
+    );
+    assert_eq!(stored.message, message);
+    assert_eq!(stored.message.legacy_content(), message.legacy_content());
+}
+
+const MARKER: &str = "
+    0000e996f5260407fb2c0101937e6d2c007abc8def0123456789abfd00aa3ada3e500c000207000209fbfb00fc701101
+    0001057265712d3901147b2274726967676572223a22746f6b656e73227d
+";
+
+#[test]
+fn a_compaction_keeps_its_bytes() {
+    let marker = Marker {
+        replacement: vec![
+            Range {
+                transcript: 7,
+                first: 0,
+                end: 2,
+            },
+            Range {
+                transcript: 9,
+                first: 251,
+                end: 70_000,
+            },
+        ],
+        request_id: Some("req-9".to_owned()),
+        metadata: Some(json!({"trigger": "tokens"})),
+    };
+    let encoded = encode_marker(address(), &marker).unwrap();
+    assert_eq!(hex(&encoded), hex(&bytes(MARKER)));
+
+    let golden = bytes(MARKER);
+    let Body::Marker(read) = record::open(&golden, 0).unwrap().body().unwrap() else {
+        panic!("a marker reads back as one");
+    };
+    assert_eq!(read.replacement, marker.replacement);
+    assert_eq!(read.request_id, marker.request_id);
+    assert_eq!(read.metadata, marker.metadata);
+}
+
+const HEAD: &str = "
+    0004010501fd006477b63e500c0007706c616e6e6572066e617469766514323032342d31312d33305431313a30303a30
+    305a14323032342d31312d33305431313a31353a30305a03fbb00450fbe8039a9999999999893f01076167656e742d31
+    0000000001087468726561642d310000000100fb2d0101070002010304fb2a01fe000102030405060708090a0b0c0d0e
+    0f01014dfb2b0101125768656e206973206869676820746964653ffd00aa3ada3e500c00fbb00450fbe803fd00ba1dd2
+    0500000001fbb00450fb0005fbb0045001076c617267652d32fc400d0300fd00ba1dd2050000000100000000fb200104
+    fbe9030002fc880d0100
+";
+
+fn transcript() -> Transcript {
+    let meta = TranscriptMeta::new("planner")
+        .with_agent_id("agent-1")
+        .with_created("2024-11-30T11:00:00Z")
+        .with_updated("2024-11-30T11:15:00Z")
+        .with_turn_count(3)
+        .with_tokens(1_200, 80, 1_000)
+        .with_charged_amount_usd(0.012_5)
+        .with_thread_id("thread-1");
+    Transcript {
+        birth: Birth {
+            session: 4,
+            generation: 1,
+            incarnation: 5,
+            subagent: true,
+            created_at: 1_732_965_000_000_000,
+        },
+        head: Head {
+            meta: Arc::new(meta),
+            via_session: true,
+            sealed: false,
+            next_seq: 301,
+            context: Context {
+                base: vec![Range {
+                    transcript: 7,
+                    first: 0,
+                    end: 2,
+                }],
+                base_record: Some(3),
+                tail_from: 4,
+                rows: 298,
+                digest: 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100,
+            },
+            tools: Some(ToolsRef { seq: 1, hash: 77 }),
+            rows_stored: 299,
+            title: Some("When is high tide?".to_owned()),
+            updated_at: 1_732_965_300_000_000,
+            spend: SpendTally {
+                input_tokens: 1_200,
+                output_tokens: 80,
+                cached_input_tokens: 1_000,
+                cost: Money(12_500_000_000),
+                turns: 1,
+                last_input_tokens: 1_200,
+                last_output_tokens: 80,
+                last_context_tokens: 1_280,
+                last_context_input_tokens: 1_200,
+                last_context_output_tokens: 80,
+                model: Some("large-2".to_owned()),
+                context_window: 200_000,
+                priced: Money(12_500_000_000),
+                priced_source: Some(UsageCostSource::Charged),
+                unpriced_turns: 0,
+                unpriced_input_tokens: 0,
+                unpriced_output_tokens: 0,
+                unpriced_cached_input_tokens: 0,
+            },
+        },
+        runs: RunTail {
+            first: 288,
+            positions: vec![Some(1_000), None, Some(1_001), Some(70_000)],
+        },
+    }
+}
+
+#[test]
+fn a_head_keeps_its_bytes() {
+    let transcript = transcript();
+    assert_eq!(hex(&transcript.encode().unwrap()), hex(&bytes(HEAD)));
+
+    let read = Transcript::decode(&bytes(HEAD)).unwrap();
+    assert_eq!(read.birth, transcript.birth);
+    assert_eq!(read.head, transcript.head);
+    assert_eq!(read.runs, transcript.runs);
+}
