@@ -16,7 +16,7 @@ use super::head::{
     Birth, Head, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run,
     source_code,
 };
-use super::tables::{self, id_key};
+use super::tables::{self, HourKey, SpendKey, id_key};
 use crate::session::{
     bounded, chain_digest, fnv128_u128, is_subagent_stem, parent_part, split_generation,
 };
@@ -583,14 +583,11 @@ fn put<K: redb::Key + 'static>(
     Ok(())
 }
 
-type TranscriptKey = (u64, u64, u64, u64, u8);
-type HourKey = (i64, u64, u64, u64, u64, u64, u8);
-
 /// Totals; the additions of a group are gathered, so that each row is written once.
 struct Spend<'t> {
-    by_transcript: Table<'t, TranscriptKey, &'static [u8]>,
+    by_transcript: Table<'t, SpendKey, &'static [u8]>,
     by_hour: Table<'t, HourKey, &'static [u8]>,
-    transcript_totals: BTreeMap<TranscriptKey, Totals>,
+    transcript_totals: BTreeMap<SpendKey, Totals>,
     hour_totals: BTreeMap<HourKey, Totals>,
 }
 

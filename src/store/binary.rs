@@ -28,7 +28,7 @@ const fn fixed() -> FixedConfig {
 pub(super) fn encode_into<T: bincode::Encode>(value: &T, out: &mut Vec<u8>) -> Result<()> {
     bincode::encode_into_std_write(value, out, config())
         .map(drop)
-        .map_err(|error| Error::other(error))
+        .map_err(Error::other)
 }
 
 /// The encoding of `value`.
@@ -40,7 +40,7 @@ pub(super) fn encode<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
 
 /// The encoding of `value` with fixed-width integers: for rows of counters, whose length should not change.
 pub(super) fn encode_fixed<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
-    bincode::encode_to_vec(value, fixed()).map_err(|error| Error::other(error))
+    bincode::encode_to_vec(value, fixed()).map_err(Error::other)
 }
 
 /// Decodes a value from the start of `bytes` and returns it with the bytes behind it.

@@ -179,6 +179,10 @@ impl Store {
 
     /// Frees the successor slot of a session that a forgotten handle holds. Answers whether there was one. Any
     /// generation may be given.
+    #[expect(
+        clippy::must_use_candidate,
+        reason = "it is called to free the slot, not to learn of it"
+    )]
     pub fn release(&self, session: &SessionRef) -> bool {
         self.engine
             .sessions

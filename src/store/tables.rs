@@ -72,12 +72,18 @@ pub(super) const ROOTS_BY_AGENT: TableDefinition<'_, (u64, u64), ()> =
 pub(super) const IDEMPOTENCY: TableDefinition<'_, (u64, &[u8], u64, u64), ()> =
     TableDefinition::new("idempotency");
 
-/// (transcript, agent, provider, model, source) → totals.
-pub(super) const SPEND_BY_TRANSCRIPT: TableDefinition<'_, (u64, u64, u64, u64, u8), &[u8]> =
+/// Transcript, agent, provider, model, source.
+pub(super) type SpendKey = (u64, u64, u64, u64, u8);
+
+/// Totals of each transcript.
+pub(super) const SPEND_BY_TRANSCRIPT: TableDefinition<'_, SpendKey, &[u8]> =
     TableDefinition::new("spend_by_transcript");
 
-/// (UTC hour, thread, stem id, agent, provider, model, source) → totals.
-pub(super) const SPEND_BY_HOUR: TableDefinition<'_, (i64, u64, u64, u64, u64, u64, u8), &[u8]> =
+/// UTC hour, thread, stem id, agent, provider, model, source.
+pub(super) type HourKey = (i64, u64, u64, u64, u64, u64, u8);
+
+/// Totals of each hour.
+pub(super) const SPEND_BY_HOUR: TableDefinition<'_, HourKey, &[u8]> =
     TableDefinition::new("spend_by_hour");
 
 /// Identifiers up to this many bytes stand in keys as they are.

@@ -30,7 +30,7 @@ pub(super) fn row(
 ) -> Result<Planned<()>> {
     let stem = address.stem();
     let rows = std::slice::from_ref(message);
-    let mut draft = address.draft(engine, target, None);
+    let mut draft = address.draft(engine, target, None)?;
     if let Target::Successor(predecessor) = target {
         applied(engine, view)?;
         engine.read(|reader| {
@@ -63,7 +63,7 @@ pub(in crate::store) fn partial(
     };
     engine.run(&address.session, |view| {
         let target = address.target(view)?;
-        let mut draft = address.draft(engine, &target, None);
+        let mut draft = address.draft(engine, &target, None)?;
         if let Target::Successor(predecessor) = target {
             draft.seal(predecessor, None, None)?;
         }
@@ -118,7 +118,7 @@ pub(in crate::store) fn append_rows(
         if rows.rows.is_empty() {
             return Ok(Planned::Answer(*token));
         }
-        let mut draft = address.draft(engine, &target, rows.meta);
+        let mut draft = address.draft(engine, &target, rows.meta)?;
         draft.rows(&planned, false)?;
         draft.tools(rows.tools)?;
         draft.partial(partial.as_ref())?;

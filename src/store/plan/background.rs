@@ -25,15 +25,15 @@ pub(in crate::store) fn append_background(
             return Ok(Planned::Answer(Outcome::StaleGeneration { expected, head }));
         }
         applied(engine, view)?;
-        let held = engine.read(|reader| {
+        let taken = engine.read(|reader| {
             reader.holds_key(
                 &address.session.stem,
                 newest.transcript,
-                &newest.head.context,
+                &newest.head,
                 &append.idempotency_key,
             )
         })?;
-        if held {
+        if taken {
             return Ok(Planned::Answer(Outcome::Duplicate { generation: head }));
         }
         let address = Address {

@@ -98,7 +98,7 @@ pub(in crate::store) fn truncate(
             messages.truncate(cut_length(&head.stem(), &messages, cut)?);
             Ok(messages)
         })?;
-        let mut draft = address.draft(engine, &Target::Successor(newest), None);
+        let mut draft = address.draft(engine, &Target::Successor(newest), None)?;
         engine.read(|reader| {
             let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
             let plan = plan_context(&mut stored, &kept, &Stamp::AS_GIVEN)?;

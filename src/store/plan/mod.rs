@@ -17,7 +17,7 @@ use super::apply::full_stem;
 use super::engine::Engine;
 use super::head::SessionParts;
 use super::pending::{Claim, Newest, Session, View};
-use crate::transcript::limits::MAX_GENERATION;
+use crate::transcript::limits::{MAX_GENERATION, check_meta};
 use crate::{Error, Result, TranscriptMeta};
 
 /// A generation of a session as a handle addresses it.
@@ -129,20 +129,24 @@ impl Address {
         Ok(Target::Successor(newest))
     }
 
+    /// Begins a change. A first write that brings no meta takes the seed, which is checked here.
     fn draft<'e>(
         &'e self,
         engine: &'e Engine,
         target: &Target<'_>,
         meta: Option<&TranscriptMeta>,
-    ) -> draft::Draft<'e> {
-        draft::Draft::new(
+    ) -> Result<draft::Draft<'e>> {
+        if meta.is_none() && !matches!(target, Target::Existing(_)) {
+            check_meta(&self.stem(), &self.seed)?;
+        }
+        Ok(draft::Draft::new(
             engine,
             &self.session.stem,
             target,
             self.parts.as_deref(),
             meta,
             &self.seed,
-        )
+        ))
     }
 }
 

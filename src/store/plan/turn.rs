@@ -7,10 +7,9 @@ use crate::store::engine::{Engine, Planned};
 use crate::store::hash::{Identity, Seed};
 use crate::store::head::Head;
 use crate::store::pending::View;
-use crate::transcript::limits::{check_id, check_meta, check_nesting, check_usage};
 use crate::turn::{
-    PlannedRow, RequestId, Stamp, StoredRows as _, check_baseline, check_plan, common_prefix,
-    plan_context, plan_partial, plan_rows,
+    PlannedRow, RequestId, Stamp, StoredRows as _, check_baseline, check_plan, check_turn,
+    common_prefix, plan_context, plan_partial, plan_rows,
 };
 use crate::{Result, TranscriptMessage, TranscriptPartial, TranscriptTurn};
 
@@ -93,20 +92,6 @@ pub(in crate::store) fn append_turn(
     })
 }
 
-fn check_turn(stem: &str, turn: &TranscriptTurn<'_>) -> Result<()> {
-    check_meta(stem, turn.meta)?;
-    if let Some(id) = turn.request_id {
-        check_id("request id", id)?;
-    }
-    if let Some(usage) = turn.turn_usage {
-        check_usage(stem, usage)?;
-    }
-    for json in turn.tools.iter().chain(&turn.compaction) {
-        check_nesting(json)?;
-    }
-    Ok(())
-}
-
 #[expect(
     clippy::too_many_arguments,
     reason = "one call site; each is a different thing"
@@ -122,7 +107,7 @@ fn plan(
     digests: &Digests,
 ) -> Result<Planned<()>> {
     let target = address.target(view)?;
-    let mut draft = address.draft(engine, &target, Some(turn.meta));
+    let mut draft = address.draft(engine, &target, Some(turn.meta))?;
     match target {
         Target::First => {
             let rows = plan_rows(turn.next, stamp);
@@ -184,7 +169,7 @@ pub(in crate::store) fn replace(
     let stamp = Stamp::AS_GIVEN;
     engine.run(&address.session, |view| {
         let target = address.target(view)?;
-        let mut draft = address.draft(engine, &target, None);
+        let mut draft = address.draft(engine, &target, None)?;
         match target {
             Target::First => {
                 let rows = plan_rows(rows, &stamp);

@@ -5,19 +5,22 @@ use std::collections::HashMap;
 use super::{Reader, missing};
 use crate::store::database::{storage_error, table_error};
 use crate::store::hash::{Identity, RowHashes};
-use crate::store::head::{Context, Head, Range};
+use crate::store::head::{Head, Range};
 use crate::store::record::{Body, Kind, Opened};
 use crate::store::tables::{self, id_key};
 use crate::turn::{Match, StoredRows, matches};
 use crate::{Result, SessionTranscript, TranscriptMessage};
 
 impl<'t> Reader<'t> {
-    /// The ranges that make up a context, in order; the last one is the open tail.
+    /// The ranges that make up the context of a head, in order; the last one is the appended tail.
+    ///
+    /// A head that a plan holds may be older than the snapshot: it ends where the head does.
     pub(in crate::store) fn context_ranges(
         &mut self,
         transcript: u64,
-        context: &Context,
+        head: &Head,
     ) -> Result<Vec<Range>> {
+        let context = &head.context;
         let mut ranges = match context.base_record {
             None => context.base.clone(),
             Some(seq) => self.record_at(transcript, seq, |record| match record.body()? {
@@ -32,7 +35,7 @@ impl<'t> Reader<'t> {
         ranges.push(Range {
             transcript,
             first: context.tail_from,
-            end: u64::MAX,
+            end: head.next_seq,
         });
         Ok(ranges)
     }
@@ -76,7 +79,7 @@ impl<'t> Reader<'t> {
         id: u64,
         head: &Head,
     ) -> Result<Vec<TranscriptMessage>> {
-        let ranges = self.context_ranges(id, &head.context)?;
+        let ranges = self.context_ranges(id, head)?;
         let mut messages = Vec::with_capacity(capacity(head.context.rows));
         self.context_rows(&ranges, |_, record| {
             if record.is_row() {
@@ -98,7 +101,7 @@ impl<'t> Reader<'t> {
         &mut self,
         stem: &str,
         transcript: u64,
-        context: &Context,
+        head: &Head,
         key: &str,
     ) -> Result<bool> {
         let Some(session) = self.stem_id(stem)? else {
@@ -119,7 +122,7 @@ impl<'t> Reader<'t> {
             let (_, _, holder, seq) = entry.value();
             let ranges = match &mut ranges {
                 Some(ranges) => ranges,
-                none => none.insert(self.context_ranges(transcript, context)?),
+                none => none.insert(self.context_ranges(transcript, head)?),
             };
             let live = |range: &Range| {
                 range.transcript == holder && (range.first..range.end).contains(&seq)
@@ -137,7 +140,7 @@ impl<'t> Reader<'t> {
         id: u64,
         head: &Head,
     ) -> Result<LiveRows<'r, 't>> {
-        let ranges = self.context_ranges(id, &head.context)?;
+        let ranges = self.context_ranges(id, head)?;
         let mut places = Vec::with_capacity(capacity(head.context.rows));
         let mut joins = false;
         let mut last_range = usize::MAX;

@@ -66,13 +66,13 @@ impl Reader<'_> {
         })?;
         if let Some((mut seq, Body::Retained(ranges))) = layout {
             for range in ranges {
-                if range.transcript != id {
-                    for row in self.rows_shown(range)? {
-                        shown.push((seq, Shown::Message(Box::new(row))));
-                        seq += 1;
-                    }
-                } else {
+                if range.transcript == id {
                     seq += range.end - range.first;
+                    continue;
+                }
+                for row in self.rows_shown(range)? {
+                    shown.push((seq, Shown::Message(Box::new(row))));
+                    seq += 1;
                 }
             }
             shown.sort_by_key(|(seq, _)| *seq);
@@ -109,7 +109,7 @@ impl Reader<'_> {
         let mut found: Vec<(u64, DisplayRecord)> = Vec::new();
         let mut layout = None;
         while end > 0 && found.len() <= limit {
-            let wanted = (limit + 1 - found.len()) as u64;
+            let wanted = (limit - found.len()) as u64;
             let first = end.saturating_sub(wanted.clamp(WINDOW, 4096));
             let own = self.positions(Range {
                 transcript: id,

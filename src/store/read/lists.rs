@@ -35,17 +35,14 @@ impl Reader<'_> {
         let mut listed = self.folded(query.children, query.thread.as_deref())?;
         match query.order {
             ListOrder::Updated => {
-                listed.sort_by_key(|it| std::cmp::Reverse((it.updated_at, it.session)))
+                listed.sort_by_key(|it| std::cmp::Reverse((it.updated_at, it.session)));
             }
             ListOrder::Created => {
-                listed.sort_by_key(|it| std::cmp::Reverse((it.created_at, it.session)))
+                listed.sort_by_key(|it| std::cmp::Reverse((it.created_at, it.session)));
             }
         }
         listed.truncate(query.limit.unwrap_or(usize::MAX));
-        listed
-            .into_iter()
-            .map(|folded| self.summary(folded))
-            .collect()
+        listed.iter().map(|folded| self.summary(folded)).collect()
     }
 
     fn folded(&mut self, children: bool, thread: Option<&str>) -> Result<Vec<Folded>> {
@@ -93,7 +90,7 @@ impl Reader<'_> {
             .collect())
     }
 
-    fn summary(&mut self, folded: Folded) -> Result<SessionSummary> {
+    fn summary(&mut self, folded: &Folded) -> Result<SessionSummary> {
         let info = self.stem_info(folded.session)?;
         let meta = &folded.newest.head.meta;
         Ok(SessionSummary {
