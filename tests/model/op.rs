@@ -1,0 +1,236 @@
+//! The operations, as values that print and that mean something in any state, so that a sequence still runs when some
+//! of it is left out.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use transcript_redb::{TranscriptMessage, TruncateCut, TurnUsage};
+
+/// A row of a caller as JSON. Keys that are left out have their defaults.
+#[derive(Clone, PartialEq)]
+pub struct Row(pub Value);
+
+impl Row {
+    pub fn message(&self) -> TranscriptMessage {
+        serde_json::from_value(self.0.clone()).expect("a row")
+    }
+}
+
+impl From<TranscriptMessage> for Row {
+    fn from(message: TranscriptMessage) -> Self {
+        Self(serde_json::to_value(message).expect("a row"))
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let said = |value: &Value| {
+            !value.is_null() && *value != Value::Bool(false) && *value != Value::Array(Vec::new())
+        };
+        let fields = self.0.as_object().expect("an object");
+        let short: Map<_, _> = fields
+            .iter()
+            .filter(|(key, value)| said(value) || !ABSENT.contains(&key.as_str()))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        write!(f, "row(json!({}))", Value::Object(short))
+    }
+}
+
+const ABSENT: [&str; 6] = [
+    "id",
+    "extra_metadata",
+    "cache_breakpoints",
+    "preserve_request_id",
+    "interrupted",
+    "tool_failure",
+];
+
+/// A usage as JSON.
+#[derive(Clone, PartialEq)]
+pub struct Usage(pub Value);
+
+impl Usage {
+    pub fn value(&self) -> TurnUsage {
+        serde_json::from_value(self.0.clone()).expect("a usage")
+    }
+}
+
+impl fmt::Debug for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Usage(json!({}))", self.0)
+    }
+}
+
+/// A header, by what matters of it to look-ups and sums.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Meta {
+    pub agent_name: &'static str,
+    pub agent_id: Option<&'static str>,
+    pub thread: Option<&'static str>,
+    pub model: Option<&'static str>,
+    pub session_id: Option<&'static str>,
+    pub updated: &'static str,
+}
+
+/// Which generation of a session.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Gen {
+    Head,
+    /// The one behind the head; 0 while nothing is written.
+    Next,
+    Number(u32),
+}
+
+/// Through which handle.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum At {
+    /// A fresh handle on a generation of a session of the world.
+    Session(usize, Gen),
+    /// A fresh handle on a raw stem of the world.
+    Stem(usize),
+    /// A handle that was kept. Without one the operation does nothing.
+    Slot(usize),
+}
+
+/// What a caller believes is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Baseline {
+    /// The rows as they were read.
+    Current,
+    /// The same rows in the old encoding, without anything around them.
+    Encoded,
+    Empty,
+    /// Without the last row.
+    Shorter,
+    /// With one more.
+    Longer(Row),
+    /// One of the rows changed.
+    Patched(usize, Value),
+}
+
+/// Where the rows of a new context begin.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Keep {
+    All,
+    /// The same rows in the old encoding, without anything around them.
+    AllEncoded,
+    First(usize),
+    Nothing,
+}
+
+/// What follows. Indexes count in the stored context; one beyond its end gives no row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Edit {
+    /// A stored row, as it was read.
+    Kept(usize),
+    /// A row that looks like a stored one, but does not come from a read.
+    Copied(usize),
+    /// A stored row, as it was read, with some fields changed.
+    Patched(usize, Value),
+    New(Row),
+}
+
+/// A new context.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Next {
+    pub keep: Keep,
+    pub edits: Vec<Edit>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Partial {
+    pub content: &'static str,
+    pub reasoning: Option<&'static str>,
+    pub iteration: Option<u32>,
+}
+
+/// What a turn brings beside its rows.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Around {
+    pub usage: Option<Usage>,
+    pub request: Option<&'static str>,
+    pub tools: Option<Value>,
+    pub compaction: Option<Value>,
+    pub partial: Option<Partial>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op {
+    Turn {
+        at: At,
+        prev: Baseline,
+        next: Next,
+        meta: Meta,
+        around: Around,
+    },
+    Append {
+        at: At,
+        seed: Meta,
+        row: Row,
+    },
+    Replace {
+        at: At,
+        seed: Meta,
+        next: Next,
+    },
+    Clear {
+        at: At,
+    },
+    /// Opens a handle and keeps it.
+    Open {
+        at: At,
+        seed: Meta,
+        slot: usize,
+    },
+    /// Begins a generation and keeps its handle; whatever the slot held is dropped afterwards.
+    Begin {
+        session: usize,
+        generation: Gen,
+        baseline: Option<Baseline>,
+        seed: Meta,
+        slot: usize,
+    },
+    Drop {
+        slot: usize,
+    },
+    Truncate {
+        session: usize,
+        generation: Gen,
+        cut: TruncateCut,
+        seed: Meta,
+    },
+    Background {
+        session: usize,
+        generation: Gen,
+        row: Row,
+        key: &'static str,
+        provenance: Value,
+        expected: Option<u32>,
+    },
+    Partial {
+        thread: &'static str,
+        agent: Option<&'static str>,
+        partial: Partial,
+        request: Option<&'static str>,
+    },
+    Release {
+        session: usize,
+    },
+    /// Takes a token of a session's head and keeps it.
+    Head {
+        session: usize,
+        token: usize,
+    },
+    /// Appends rows to the head that a kept token names.
+    AppendRows {
+        token: usize,
+        rows: Vec<Row>,
+        meta: Option<Meta>,
+        around: Around,
+    },
+    /// Drops every handle and the store, and opens it again. Only the handles are dropped of a store in memory.
+    Reopen,
+    /// Moves the clock of the redb store by so many seconds.
+    Wait(i64),
+}

@@ -1,0 +1,114 @@
+//! Runs sequences, and shortens those that make the stores disagree.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use super::diff::{Checked, Divergence};
+use super::generate::Generator;
+use super::op::Op;
+use super::pair::{Pair, Reads};
+use super::rng::Rng;
+use super::world::World;
+
+/// How long a sequence is shortened at most.
+const SHORTENING: Duration = Duration::from_secs(120);
+
+/// A sequence and where it runs.
+#[derive(Debug)]
+struct Sequence {
+    seed: u64,
+    on_disk: bool,
+    ops: Vec<Op>,
+}
+
+impl Sequence {
+    fn of(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0DD5);
+        let length = rng.weighted(&[(3, 60), (4, 150), (2, 300), (1, 600)]);
+        let on_disk = rng.percent(20);
+        let mut generator = Generator::new(seed, &World::new());
+        Self {
+            seed,
+            on_disk,
+            ops: (0..length).map(|_| generator.op()).collect(),
+        }
+    }
+}
+
+/// Runs the sequence of a seed and answers how many operations it had. Panics with a short sequence if the stores
+/// disagree.
+pub fn check(seed: u64) -> usize {
+    let sequence = Sequence::of(seed);
+    let Err((step, divergence)) = run(&sequence, &sequence.ops, Reads::Sampled) else {
+        return sequence.ops.len();
+    };
+    println!("seed {seed}, step {step}: {divergence:?}\nshortening …");
+    let (ops, divergence) = shorten(&sequence, step).unwrap_or_else(|| {
+        (sequence.ops[..step.min(sequence.ops.len())].to_vec(), divergence)
+    });
+    let lines: Vec<String> = ops.iter().map(|op| format!("    {op:?},\n")).collect();
+    panic!(
+        "the stores disagree: TRANSCRIPT_MODEL_SEED={seed} ({}), step {step}\n{divergence:?}\n{} operations do it:\n{}",
+        if sequence.on_disk { "on disk" } else { "in memory" },
+        ops.len(),
+        lines.concat()
+    );
+}
+
+/// Runs operations on a new pair of stores. An error tells how many of them it took; the checks at the end of a
+/// sequence count as one more.
+fn run(sequence: &Sequence, ops: &[Op], reads: Reads) -> Result<(), (usize, Divergence)> {
+    let mut pair = Pair::new(sequence.seed, sequence.on_disk, reads);
+    for (index, op) in ops.iter().enumerate() {
+        caught(|| pair.step(op)).map_err(|found| (index + 1, found))?;
+    }
+    caught(|| pair.finish()).map_err(|found| (ops.len() + 1, found))
+}
+
+/// A panic of a store is a disagreement too.
+fn caught(step: impl FnOnce() -> Checked) -> Checked {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("of unknown text");
+        Err(Divergence(format!("a panic: {text}")))
+    })
+}
+
+/// Leaves out as many operations as possible while the stores still disagree. `None` if they agree when everything is
+/// compared after each step.
+fn shorten(sequence: &Sequence, steps: usize) -> Option<(Vec<Op>, Divergence)> {
+    let started = Instant::now();
+    let fails = |ops: &[Op]| match run(sequence, ops, Reads::All) {
+        Ok(()) => None,
+        Err((steps, divergence)) => Some((ops[..steps.min(ops.len())].to_vec(), divergence)),
+    };
+    let mut shortest = fails(&sequence.ops[..steps.min(sequence.ops.len())])?;
+    let mut size = shortest.0.len().div_ceil(2);
+    loop {
+        let mut shortened = false;
+        let mut from = 0;
+        while from < shortest.0.len() {
+            if started.elapsed() > SHORTENING {
+                return Some(shortest);
+            }
+            let mut rest = shortest.0.clone();
+            rest.drain(from..(from + size).min(rest.len()));
+            match fails(&rest) {
+                Some(found) => {
+                    shortest = found;
+                    shortened = true;
+                }
+                None => from += size,
+            }
+        }
+        if size == 1 && !shortened {
+            return Some(shortest);
+        }
+        if !shortened || size > 1 {
+            size = size.div_ceil(2).min(size.saturating_sub(1)).max(1);
+        }
+    }
+}
