@@ -10,7 +10,7 @@ use super::head::SessionParts;
 use super::plan::{self, Address, Begun};
 use super::read::Reader;
 use crate::session::split_generation;
-use crate::turn::{check_session, check_stem, plan_partial};
+use crate::turn::{check_session, check_stem, plan_partial, validate_background};
 use crate::{
     BackgroundAppend, BackgroundAppendOutcome, DisplaySessionTranscript, DisplaySlice, ErrorKind,
     Result, SessionRef, SessionTranscript, ThreadSpend, ThreadTranscripts, TranscriptHistory,
@@ -291,10 +291,11 @@ impl TranscriptLocator for RedbTranscriptLocator {
         append: &BackgroundAppend,
     ) -> Result<BackgroundAppendOutcome> {
         check_session(session)?;
+        let row = validate_background(&session.session_id(), &message, append)?;
         let first = session.first_generation();
         // The head exists when a row is appended, so this seed is never used.
         let address = address(&self.engine, &first, TranscriptMeta::new(""));
-        plan::append_background(&self.engine, &address, &message, append)
+        plan::append_background(&self.engine, &address, &row, append)
     }
 
     fn thread_spend(&self, thread_id: &str) -> Result<ThreadSpend> {

@@ -2,17 +2,16 @@
 
 use super::{Address, Target, append, applied};
 use crate::store::engine::{Engine, Planned};
-use crate::turn::validate_background;
 use crate::{BackgroundAppend, BackgroundAppendOutcome as Outcome, Result, TranscriptMessage};
 
-/// Appends a row to the head of the session, unless its live context holds the key. `address` is of generation 0.
+/// Appends a validated row to the head of the session, unless its live context holds the key. `address` is of
+/// generation 0.
 pub(in crate::store) fn append_background(
     engine: &Engine,
     address: &Address,
-    message: &TranscriptMessage,
+    row: &TranscriptMessage,
     append: &BackgroundAppend,
 ) -> Result<Outcome> {
-    let row = validate_background(&address.stem(), message, append)?;
     engine.run(&address.session, |view| {
         let Some(newest) = &view.newest else {
             return Ok(Planned::Answer(Outcome::NoSession));
@@ -42,7 +41,7 @@ pub(in crate::store) fn append_background(
         };
         let target = address.target(view)?;
         debug_assert!(matches!(target, Target::Existing(_)));
-        Ok(append::row(engine, &address, view, &target, &row)?
+        Ok(append::row(engine, &address, view, &target, row)?
             .map(|()| Outcome::Appended { generation: head }))
     })
 }

@@ -91,13 +91,13 @@ pub(in crate::store) fn truncate(
             generation: newest.generation,
             ..session.clone()
         };
-        let newest = free(&head, view)?;
-        let address = next(newest.generation + 1);
         let kept = engine.read(|reader| {
             let mut messages = reader.messages(newest.transcript, &newest.head)?;
             messages.truncate(cut_length(&head.stem(), &messages, cut)?);
             Ok(messages)
         })?;
+        let newest = free(&head, view)?;
+        let address = next(newest.generation + 1);
         let mut draft = address.draft(engine, &Target::Successor(newest), None)?;
         engine.read(|reader| {
             let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
