@@ -273,7 +273,7 @@ pub fn the_head_is_found_from_any_generation(factory: Factory<'_>) {
     let locator = factory();
     let session = SessionRef::root("k");
     written(&*locator, &session);
-    let (next, handle) = succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    let (next, handle) = succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     let asked = [session, next.clone(), next.next_generation()];
     for (number, session) in asked.iter().enumerate() {
         assert_eq!(
@@ -294,7 +294,7 @@ pub fn an_expected_generation_that_is_the_head_is_accepted(factory: Factory<'_>)
         deliver(&*locator, &session, "done", &expecting(0)),
         appended(0)
     );
-    succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     assert_eq!(
         deliver(&*locator, &session, "done", &expecting(1)),
         appended(1)
@@ -306,7 +306,7 @@ pub fn an_expected_generation_that_is_not_the_head_is_stale(factory: Factory<'_>
     let locator = factory();
     let session = SessionRef::root("k");
     written(&*locator, &session);
-    let (_, handle) = succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    let (_, handle) = succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     for expected in [0, 2, u32::MAX] {
         assert_eq!(
             deliver(
@@ -388,7 +388,7 @@ pub fn a_successor_without_the_row_has_the_key_free(factory: Factory<'_>) {
     let session = SessionRef::root("k");
     written(&*locator, &session);
     deliver(&*locator, &session, "done", &append("job"));
-    let (_, handle) = succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    let (_, handle) = succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     assert_eq!(
         deliver(&*locator, &session, "again", &append("job")),
         appended(1)
@@ -403,7 +403,7 @@ pub fn a_retained_row_holds_its_key_in_the_successor(factory: Factory<'_>) {
     let first = written(&*locator, &session);
     deliver(&*locator, &session, "done", &append("job"));
     let rows = messages(&*first);
-    let (_, handle) = succeed(&*locator, &session, &rows[1..], meta("agent", "thread"));
+    let (_, handle) = succeed(&*locator, &session, &rows[1..], &meta("agent", "thread"));
     assert_eq!(live_uuids(&*handle), live_uuids(&*first)[1..]);
     assert_eq!(
         deliver(&*locator, &session, "again", &append("job")),

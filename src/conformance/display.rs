@@ -206,7 +206,7 @@ pub fn a_successor_shows_its_own_log(factory: Factory<'_>) {
     let first = open(&*locator, &session);
     turn_with(&*first, &[user("a"), user("b")], &meta("agent", "thread"));
     let rows = messages(&*first);
-    let (_, next) = succeed(&*locator, &session, &rows[1..], meta("agent", "thread"));
+    let (_, next) = succeed(&*locator, &session, &rows[1..], &meta("agent", "thread"));
     must("an append succeeds", next.append(user("c")));
     let of_first = shown(&*first);
     let of_next = shown(&*next);

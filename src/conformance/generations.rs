@@ -135,7 +135,7 @@ pub fn a_successor_can_be_opened_by_a_turn_without_rows(factory: Factory<'_>) {
     let locator = factory();
     let session = SessionRef::root("k");
     let first = written(&*locator, &session);
-    let (successor, handle) = succeed(&*locator, &session, &[], meta("agent", "thread"));
+    let (successor, handle) = succeed(&*locator, &session, &[], &meta("agent", "thread"));
     assert!(must("a look-up works", locator.session_exists(&successor)));
     assert_eq!(messages(&*handle), []);
     refused(
@@ -158,7 +158,7 @@ pub fn a_successor_starts_without_tools(factory: Factory<'_>) {
         ..TranscriptTurn::new(&[], &next, &meta)
     };
     must("a turn succeeds", first.append_turn(turn));
-    let (_, handle) = succeed(&*locator, &session, &messages(&*first), meta);
+    let (_, handle) = succeed(&*locator, &session, &messages(&*first), &meta);
     let read = must("a read works", handle.read_session()).expect("it was written");
     assert_eq!(read.tools, None);
     let read = must("a read works", first.read_session()).expect("it was written");
@@ -375,7 +375,7 @@ pub fn a_written_successor_forbids_another_one(factory: Factory<'_>) {
     let locator = factory();
     let session = SessionRef::root("k");
     written(&*locator, &session);
-    succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     refused_without_trace(
         &*locator,
         &session,
@@ -390,8 +390,8 @@ pub fn an_older_generation_cannot_be_succeeded_again(factory: Factory<'_>) {
     let locator = factory();
     let g0 = SessionRef::root("k");
     let first = written(&*locator, &g0);
-    let (g1, _handle1) = succeed(&*locator, &g0, &[user("on")], meta("agent", "thread"));
-    let (g2, _handle2) = succeed(&*locator, &g1, &[user("and on")], meta("agent", "thread"));
+    let (g1, _handle1) = succeed(&*locator, &g0, &[user("on")], &meta("agent", "thread"));
+    let (g2, _handle2) = succeed(&*locator, &g1, &[user("and on")], &meta("agent", "thread"));
     let rows = messages(&*first);
     for stale in [&g0, &g1] {
         refused(
@@ -421,7 +421,7 @@ pub fn a_sealed_generation_refuses_every_write_and_still_reads(factory: Factory<
         &*locator,
         &session,
         &messages(&*first),
-        meta("other", "thread"),
+        &meta("other", "thread"),
     );
     assert_every_write_is_refused(&*locator, &session, &*first);
     for handle in [&first, &open(&*locator, &session)] {
@@ -437,7 +437,7 @@ pub fn handles_opened_before_the_seal_are_refused_as_well(factory: Factory<'_>) 
     written(&*locator, &session);
     let early = open(&*locator, &session);
     let raw = open_stem(&*locator, &session_stem(&session));
-    succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     refused("a seal holds", early.append(user("x")), ErrorKind::Sealed);
     refused("a seal holds", raw.append(user("x")), ErrorKind::Sealed);
     let late = open(&*locator, &session);

@@ -200,7 +200,7 @@ pub fn a_later_generation_is_newer_than_everything_before_it(factory: Factory<'_
         found(locator.root_for_thread("thread")).as_deref(),
         Some(newer.stem())
     );
-    let (successor, _handle) = succeed(&*locator, &older, &[user("on")], meta("agent", "thread"));
+    let (successor, _handle) = succeed(&*locator, &older, &[user("on")], &meta("agent", "thread"));
     let stem = session_stem(&successor);
     assert_eq!(
         found(locator.root_for_thread("thread")).as_deref(),
@@ -223,7 +223,7 @@ pub fn a_reserved_generation_is_in_no_look_up(factory: Factory<'_>) {
     );
     assert!(!must("a look-up works", locator.session_exists(&successor)));
     let chain = must("a look-up works", locator.session_chain(&successor));
-    assert_eq!(chain, [session.clone()]);
+    assert_eq!(chain, std::slice::from_ref(&session));
     let head = must("a look-up works", locator.head_generation(&session));
     assert_eq!(head, session);
     for stem in [
@@ -290,7 +290,7 @@ pub fn a_session_belongs_with_all_its_generations_to_the_thread_of_its_head(fact
     let locator = factory();
     let session = SessionRef::root("k");
     written_with(&*locator, &session, meta("agent", "old"));
-    let (successor, _handle) = succeed(&*locator, &session, &[], meta("agent", "new"));
+    let (successor, _handle) = succeed(&*locator, &session, &[], &meta("agent", "new"));
     let listed = must("a look-up works", locator.thread_transcripts("new", None));
     assert_eq!(
         stems(&listed.roots),
@@ -307,9 +307,9 @@ pub fn a_thread_lists_its_sessions_oldest_first_with_whole_chains(factory: Facto
     let b = SessionRef::scoped("b", "agent");
     written(&*locator, &a);
     written(&*locator, &b);
-    let (b1, _b1) = succeed(&*locator, &b, &[], meta("agent", "thread"));
-    let (a1, _a1) = succeed(&*locator, &a, &[], meta("agent", "thread"));
-    let (a2, _a2) = succeed(&*locator, &a1, &[], meta("agent", "thread"));
+    let (b1, _b1) = succeed(&*locator, &b, &[], &meta("agent", "thread"));
+    let (a1, _a1) = succeed(&*locator, &a, &[], &meta("agent", "thread"));
+    let (a2, _a2) = succeed(&*locator, &a1, &[], &meta("agent", "thread"));
     let listed = must(
         "a look-up works",
         locator.thread_transcripts("thread", None),
@@ -403,8 +403,8 @@ pub fn head_and_chain_are_the_same_from_any_generation(factory: Factory<'_>) {
     let locator = factory();
     let first = SessionRef::scoped("k", "a");
     written(&*locator, &first);
-    let (second, _second) = succeed(&*locator, &first, &[], meta("agent", "thread"));
-    let (third, _third) = succeed(&*locator, &second, &[], meta("agent", "thread"));
+    let (second, _second) = succeed(&*locator, &first, &[], &meta("agent", "thread"));
+    let (third, _third) = succeed(&*locator, &second, &[], &meta("agent", "thread"));
     let unwritten = third.next_generation();
     for asked in [&first, &second, &third, &unwritten] {
         let head = must("a look-up works", locator.head_generation(asked));
@@ -435,7 +435,7 @@ pub fn sessions_of_one_key_and_different_agents_are_different(factory: Factory<'
     for (number, session) in sessions.iter().enumerate() {
         assert_eq!(contents(&*open(&*locator, session)), [number.to_string()]);
         let chain = must("a look-up works", locator.session_chain(session));
-        assert_eq!(chain, [session.clone()]);
+        assert_eq!(chain, std::slice::from_ref(session));
     }
 }
 
@@ -445,7 +445,7 @@ pub fn a_partial_goes_to_the_newest_root_of_the_thread_at_its_head(factory: Fact
     let session = SessionRef::root("k");
     let older = written(&*locator, &SessionRef::root("older"));
     written(&*locator, &session);
-    let (_, head) = succeed(&*locator, &session, &[user("on")], meta("agent", "thread"));
+    let (_, head) = succeed(&*locator, &session, &[user("on")], &meta("agent", "thread"));
     let stored = must(
         "a partial is stored",
         locator.append_interrupted_partial(

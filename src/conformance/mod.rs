@@ -92,7 +92,7 @@ impl Theme {
     /// # Panics
     /// If any promise is broken, with the names of all broken ones, after all checks have run.
     pub fn run(&self, factory: Factory<'_>) {
-        report(run_checks(self, factory));
+        report(&run_checks(self, factory));
     }
 }
 
@@ -177,12 +177,11 @@ pub fn run_all<F>(factory: F)
 where
     F: Fn() -> Arc<dyn TranscriptLocator>,
 {
-    report(
-        themes()
-            .iter()
-            .flat_map(|theme| run_checks(theme, &factory))
-            .collect(),
-    );
+    let broken: Vec<_> = themes()
+        .iter()
+        .flat_map(|theme| run_checks(theme, &factory))
+        .collect();
+    report(&broken);
 }
 
 /// Runs the checks of `theme` and returns the names of those that panicked; the panic itself has been printed by then.
@@ -195,7 +194,7 @@ fn run_checks(theme: &Theme, factory: Factory<'_>) -> Vec<String> {
         .collect()
 }
 
-fn report(broken: Vec<String>) {
+fn report(broken: &[String]) {
     assert!(
         broken.is_empty(),
         "the store breaks {} promise(s) of the contract:\n  {}",

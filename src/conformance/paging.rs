@@ -233,7 +233,7 @@ pub fn a_successor_is_paged_by_itself(factory: Factory<'_>) {
     let first = numbered(&*locator, 5);
     let session = SessionRef::root("k");
     let rows = messages(&*first);
-    let (_, next) = succeed(&*locator, &session, &rows[3..], meta("agent", "thread"));
+    let (_, next) = succeed(&*locator, &session, &rows[3..], &meta("agent", "thread"));
     must("an append succeeds", next.append(user("5")));
     let slice = page(&*next, None, 100);
     assert_eq!(texts(&slice), ["3", "4", "5"]);

@@ -292,7 +292,7 @@ pub fn a_retained_row_counts_once_in_every_compaction_and_generation(factory: Fa
         &*locator,
         &session,
         &messages(&*handle),
-        meta("agent", "thread"),
+        &meta("agent", "thread"),
     );
     turn_to(
         &*next,
@@ -333,7 +333,7 @@ pub fn a_revision_is_not_counted_again(factory: Factory<'_>) {
     let revised = edit(&*handle, 1);
     turn_to(&*handle, &[revised], &meta("agent", "thread"));
     let revised = edit(&*handle, 2);
-    succeed(&*locator, &session, &[revised], meta("agent", "thread"));
+    succeed(&*locator, &session, &[revised], &meta("agent", "thread"));
     assert_eq!(of_thread(&*locator, "thread").root.turns, 1);
 }
 
@@ -343,7 +343,7 @@ pub fn a_row_that_is_stored_again_as_new_counts_again(factory: Factory<'_>) {
     let session = SessionRef::root("k");
     let row = answered("a", charged(10, 5, 0.5));
     talk(&*locator, &session, &[user("q"), row.clone()]);
-    succeed(&*locator, &session, &[row], meta("agent", "thread"));
+    succeed(&*locator, &session, &[row], &meta("agent", "thread"));
     assert_eq!(of_thread(&*locator, "thread").root.turns, 2);
 }
 
@@ -393,7 +393,7 @@ pub fn a_thread_sums_all_its_roots(factory: Factory<'_>) {
         &*locator,
         &a,
         &[answered("b", charged(2, 0, 0.5))],
-        meta("agent", "thread"),
+        &meta("agent", "thread"),
     );
     talk(
         &*locator,
@@ -521,7 +521,7 @@ pub fn a_chain_of_generations_is_one_run(factory: Factory<'_>) {
     );
     let mut rows = messages(&*first);
     rows.push(answered("b", charged(2, 0, 0.5)));
-    succeed(&*locator, &child, &rows, meta("helper", "thread"));
+    succeed(&*locator, &child, &rows, &meta("helper", "thread"));
     let spend = of_thread(&*locator, "thread");
     let (sum, runs) = &spend.subagents["helper"];
     assert_eq!((sum.turns, sum.input_tokens, *runs), (2, 3, 1));
@@ -606,7 +606,7 @@ pub fn a_move_to_another_thread_takes_all_totals_along(factory: Factory<'_>) {
         &*locator,
         &root,
         &[answered("c", charged(4, 0, 0.5))],
-        meta("agent", "thread"),
+        &meta("agent", "thread"),
     );
     let before = of_thread(&*locator, "thread");
     assert_eq!((before.root.input_tokens, before.root.turns), (5, 2));

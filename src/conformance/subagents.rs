@@ -299,7 +299,7 @@ pub fn every_generation_of_a_child_has_the_parent_of_the_first(factory: Factory<
     let child = SessionRef::child_of(&root, "c");
     written(&*locator, &root);
     written(&*locator, &child);
-    let (next, _handle) = succeed(&*locator, &child, &[user("on")], meta("agent", "thread"));
+    let (next, _handle) = succeed(&*locator, &child, &[user("on")], &meta("agent", "thread"));
     let listed = listed(&*locator, "thread", None);
     assert_eq!(children(&*locator, "thread", None), sorted([&child, &next]));
     for one in &listed {
@@ -315,7 +315,7 @@ pub fn a_child_of_a_later_generation_descends_from_the_session(factory: Factory<
     let locator = factory();
     let root = SessionRef::root("k");
     written(&*locator, &root);
-    let (next, _handle) = succeed(&*locator, &root, &[user("on")], meta("agent", "thread"));
+    let (next, _handle) = succeed(&*locator, &root, &[user("on")], &meta("agent", "thread"));
     let child = SessionRef::child_of(&next, "c");
     written_with(&*locator, &child, meta("agent", "elsewhere"));
     let listed = listed(&*locator, "thread", None);
@@ -403,10 +403,10 @@ pub fn a_child_is_a_session_with_a_chain_of_its_own(factory: Factory<'_>) {
     let root = SessionRef::root("k");
     let child = SessionRef::child_of(&root, "c");
     written(&*locator, &root);
-    succeed(&*locator, &root, &[], meta("agent", "thread"));
+    succeed(&*locator, &root, &[], &meta("agent", "thread"));
     assert!(!must("a look-up works", locator.session_exists(&child)));
     written(&*locator, &child);
-    let (next, _handle) = succeed(&*locator, &child, &[], meta("agent", "thread"));
+    let (next, _handle) = succeed(&*locator, &child, &[], &meta("agent", "thread"));
     let chain = must("a look-up works", locator.session_chain(&child));
     assert_eq!(chain, [child.clone(), next.clone()]);
     let head = must("a look-up works", locator.head_generation(&child));

@@ -54,7 +54,7 @@ pub fn a_successor_refers_to_the_rows_that_it_keeps(factory: Factory<'_>) {
     let rows = messages(&*first);
     let uuids = live_uuids(&*first);
     let kept = [rows[0].clone(), rows[3].clone(), rows[4].clone()];
-    let (_, next) = succeed(&*locator, &session, &kept, meta("agent", "thread"));
+    let (_, next) = succeed(&*locator, &session, &kept, &meta("agent", "thread"));
     assert_eq!(messages(&*next), kept);
     assert_eq!(live_uuids(&*next), [uuids[0], uuids[3], uuids[4]]);
     assert!(live_rows(&*next).iter().all(|row| row.revises.is_none()));
@@ -69,7 +69,7 @@ pub fn a_successor_stores_only_what_is_new(factory: Factory<'_>) {
     let rows = messages(&*first);
     let uuids = live_uuids(&*first);
     let next = [rows[0].clone(), assistant("summary"), rows[4].clone()];
-    let (_, handle) = succeed(&*locator, &session, &next, meta("agent", "thread"));
+    let (_, handle) = succeed(&*locator, &session, &next, &meta("agent", "thread"));
     let kept = live_uuids(&*handle);
     assert_eq!([kept[0], kept[2]], [uuids[0], uuids[4]]);
     assert!(!uuids.contains(&kept[1]), "a summary is a row of its own");
@@ -82,7 +82,7 @@ pub fn the_first_write_of_a_successor_is_plain_messages(factory: Factory<'_>) {
     let session = SessionRef::root("k");
     talk(&*locator, &session);
     let rows = messages(&*open(&*locator, &session));
-    let (_, handle) = succeed(&*locator, &session, &rows[1..3], meta("agent", "thread"));
+    let (_, handle) = succeed(&*locator, &session, &rows[1..3], &meta("agent", "thread"));
     let kinds: Vec<_> = records(&*handle)
         .iter()
         .map(|record| matches!(record, DisplayRecord::Message(_)))
@@ -99,7 +99,7 @@ pub fn a_fresh_row_is_never_a_kept_one(factory: Factory<'_>) {
         &*locator,
         &session,
         &[user("first")],
-        meta("agent", "thread"),
+        &meta("agent", "thread"),
     );
     assert_eq!(contents(&*handle), contents(&*first));
     assert_ne!(live_uuids(&*handle), live_uuids(&*first));
@@ -113,7 +113,7 @@ pub fn a_kept_row_can_be_kept_through_many_generations(factory: Factory<'_>) {
     let original = live_uuids(&*first);
     let mut rows = messages(&*first);
     for _ in 0..5 {
-        let (next, handle) = succeed(&*locator, &session, &rows, meta("agent", "thread"));
+        let (next, handle) = succeed(&*locator, &session, &rows, &meta("agent", "thread"));
         assert_eq!(live_uuids(&*handle), original);
         rows = messages(&*handle);
         session = next;
@@ -129,7 +129,7 @@ pub fn the_predecessor_keeps_its_rows_and_their_identity(factory: Factory<'_>) {
     let (rows, uuids) = (messages(&*first), live_uuids(&*first));
     let mut edited = rows.clone();
     edited[2].extra_metadata = Some(serde_json::json!({"edited": true}));
-    let (_, handle) = succeed(&*locator, &session, &edited, meta("agent", "thread"));
+    let (_, handle) = succeed(&*locator, &session, &edited, &meta("agent", "thread"));
     must("a clear succeeds", handle.clear());
     assert_eq!(messages(&*first), rows);
     assert_eq!(live_uuids(&*first), uuids);
@@ -235,7 +235,7 @@ pub fn a_truncation_resolves_the_head(factory: Factory<'_>) {
         &*locator,
         &session,
         &[user("a"), user("b"), user("c")],
-        meta("agent", "thread"),
+        &meta("agent", "thread"),
     );
     let (successor, handle, kept) = must(
         "a written session can be truncated",

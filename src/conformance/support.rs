@@ -179,15 +179,18 @@ pub(super) fn succeed(
     locator: &dyn TranscriptLocator,
     session: &SessionRef,
     next: &[TranscriptMessage],
-    seed: TranscriptMeta,
+    meta: &TranscriptMeta,
 ) -> (SessionRef, Arc<dyn TranscriptHistory>) {
     let (successor, handle) = must(
         "a written head can be succeeded",
-        locator.begin_generation(session, seed.clone()),
+        locator.begin_generation(
+            session,
+            TranscriptMeta::new("the seed of a turn is not used"),
+        ),
     );
     must(
         "the first write of a successor succeeds",
-        handle.append_turn(TranscriptTurn::new(&[], next, &seed)),
+        handle.append_turn(TranscriptTurn::new(&[], next, meta)),
     );
     (successor, handle)
 }

@@ -148,7 +148,7 @@ pub fn all_generations_share_one_turn_lock(factory: Factory<'_>) {
     };
     let session = SessionRef::scoped("k", "a");
     written(&*locator, &session);
-    let (next, _handle) = succeed(&*locator, &session, &[], meta("agent", "thread"));
+    let (next, _handle) = succeed(&*locator, &session, &[], &meta("agent", "thread"));
     let guard = try_lock(&*locator, &next);
     for generation in [&session, &next, &next.next_generation()] {
         assert_held(&*locator, generation);

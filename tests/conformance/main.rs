@@ -3,11 +3,13 @@
 mod minimal;
 mod runtime;
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use transcript_redb::InMemoryTranscriptLocator;
+use tempfile::TempDir;
 use transcript_redb::conformance::{Factory, themes};
+use transcript_redb::{InMemoryTranscriptLocator, Store};
 
 /// The store that keeps everything in process memory: the readable reference.
 fn memory(run: &dyn Fn(Factory<'_>)) {
@@ -17,6 +19,28 @@ fn memory(run: &dyn Fn(Factory<'_>)) {
 /// The same through handles that have only what a store must write, so that the provided methods do the rest.
 fn defaults(run: &dyn Fn(Factory<'_>)) {
     run(&|| Arc::new(minimal::Minimal::new(InMemoryTranscriptLocator::new())));
+}
+
+/// The redb store without a file.
+fn redb_in_memory(run: &dyn Fn(Factory<'_>)) {
+    run(&|| {
+        Arc::new(
+            Store::in_memory()
+                .expect("a store in memory opens")
+                .locator(),
+        )
+    });
+}
+
+/// The redb store on a disk, at its default durability. A locator keeps its store open; the folders outlive them all.
+fn redb_on_disk(run: &dyn Fn(Factory<'_>)) {
+    let folders = RefCell::new(Vec::new());
+    run(&|| {
+        let folder = TempDir::new().expect("a folder can be made");
+        let store = Store::open(folder.path().join("store.redb")).expect("a new store opens");
+        folders.borrow_mut().push(folder);
+        Arc::new(store.locator())
+    });
 }
 
 /// The checks that a store cannot pass, and why.
@@ -79,10 +103,10 @@ macro_rules! stores {
 }
 
 mod stores {
-    use super::{defaults, memory, run_theme, themes};
+    use super::{defaults, memory, redb_in_memory, redb_on_disk, run_theme, themes};
 
     stores! {
-        memory defaults : [
+        memory defaults redb_in_memory redb_on_disk : [
             handles lookups generations successors subagents turns identity display paging background spend refusals
             hostile concurrency turn_lock
         ]
