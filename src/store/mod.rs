@@ -184,10 +184,9 @@ impl Store {
         reason = "it is called to free the slot, not to learn of it"
     )]
     pub fn release(&self, session: &SessionRef) -> bool {
-        self.engine
-            .sessions
-            .get(&session.base_stem())
-            .release(|held| held.owner.strong_count() > 0)
+        let session = self.engine.sessions.get(&session.base_stem());
+        let in_force = session.reservation();
+        in_force.is_some_and(|it| session.release(|held| held.owner.ptr_eq(&it.owner)))
     }
 
     /// Sizes, counts, reservations, readers.
