@@ -47,9 +47,17 @@ macro_rules! table {
     };
 }
 
+/// The themes: each module with its table.
+macro_rules! themes {
+    ($($theme:ident),* $(,)?) => {
+        &[$(Theme { name: stringify!($theme), checks: $theme::CHECKS }),*]
+    };
+}
+
 mod support;
 
 pub mod background;
+pub mod background_keys;
 pub mod concurrency;
 pub mod display;
 pub mod generations;
@@ -59,9 +67,12 @@ pub mod identity;
 pub mod lookups;
 pub mod paging;
 pub mod refusals;
+pub mod reservations;
+pub mod rows;
 pub mod spend;
 pub mod subagents;
 pub mod successors;
+pub mod thread_spend;
 pub mod turn_lock;
 pub mod turns;
 
@@ -99,67 +110,26 @@ impl Theme {
 /// All themes, in the order in which a reader of the contract meets them.
 #[must_use]
 pub fn themes() -> &'static [Theme] {
-    const THEMES: &[Theme] = &[
-        Theme {
-            name: "handles",
-            checks: handles::CHECKS,
-        },
-        Theme {
-            name: "lookups",
-            checks: lookups::CHECKS,
-        },
-        Theme {
-            name: "generations",
-            checks: generations::CHECKS,
-        },
-        Theme {
-            name: "successors",
-            checks: successors::CHECKS,
-        },
-        Theme {
-            name: "subagents",
-            checks: subagents::CHECKS,
-        },
-        Theme {
-            name: "turns",
-            checks: turns::CHECKS,
-        },
-        Theme {
-            name: "identity",
-            checks: identity::CHECKS,
-        },
-        Theme {
-            name: "display",
-            checks: display::CHECKS,
-        },
-        Theme {
-            name: "paging",
-            checks: paging::CHECKS,
-        },
-        Theme {
-            name: "background",
-            checks: background::CHECKS,
-        },
-        Theme {
-            name: "spend",
-            checks: spend::CHECKS,
-        },
-        Theme {
-            name: "refusals",
-            checks: refusals::CHECKS,
-        },
-        Theme {
-            name: "hostile",
-            checks: hostile::CHECKS,
-        },
-        Theme {
-            name: "concurrency",
-            checks: concurrency::CHECKS,
-        },
-        Theme {
-            name: "turn_lock",
-            checks: turn_lock::CHECKS,
-        },
+    const THEMES: &[Theme] = themes![
+        handles,
+        rows,
+        lookups,
+        generations,
+        reservations,
+        successors,
+        subagents,
+        turns,
+        identity,
+        display,
+        paging,
+        background,
+        background_keys,
+        spend,
+        thread_spend,
+        refusals,
+        hostile,
+        concurrency,
+        turn_lock
     ];
     THEMES
 }

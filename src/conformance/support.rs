@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::{
     DisplayMessage, DisplayRecord, Error, ErrorKind, MessageUsage, Result, SessionRef,
-    TranscriptHistory, TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptRead,
-    TranscriptTurn, TurnUsage, UsageCostSource,
+    TranscriptHistory, TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial,
+    TranscriptRead, TranscriptTurn, TurnUsage, UsageCostSource,
 };
 
 /// The time that stands in every literal meta; nothing compares it with a clock.
@@ -173,6 +173,18 @@ pub(super) fn turn_with(
     turn_to(handle, &next, meta);
 }
 
+/// Reserves the successor of `session`.
+#[track_caller]
+pub(super) fn begin(
+    locator: &dyn TranscriptLocator,
+    session: &SessionRef,
+) -> (SessionRef, Arc<dyn TranscriptHistory>) {
+    must(
+        "a written head can be succeeded",
+        locator.begin_generation(session, meta("agent", "thread")),
+    )
+}
+
 /// Seals the head of `session` and writes `next` as the first rows of its successor.
 #[track_caller]
 pub(super) fn succeed(
@@ -311,6 +323,48 @@ pub(super) fn refused_without_trace<T>(
     let error = refused(promise, call(), kind);
     before.assert_same(&Picture::of(locator, &[session], &["thread"]), promise);
     error
+}
+
+/// Every kind of write through `handle` has to be refused with `Sealed` and to change nothing.
+#[track_caller]
+pub(super) fn assert_sealed(
+    locator: &dyn TranscriptLocator,
+    session: &SessionRef,
+    handle: &dyn TranscriptHistory,
+) {
+    let meta = meta("agent", "thread");
+    let rows = messages(handle);
+    let mut next = rows.clone();
+    next.push(user("late"));
+    let before = Picture::of(locator, &[session], &["thread"]);
+    for (what, write) in [
+        ("append", handle.append(user("late"))),
+        ("replace", handle.replace(&[user("late")])),
+        ("clear", handle.clear()),
+        (
+            "append_turn",
+            handle.append_turn(TranscriptTurn::new(&rows, &next, &meta)),
+        ),
+        (
+            "an append_turn that changes nothing",
+            handle.append_turn(TranscriptTurn::new(&rows, &rows, &meta)),
+        ),
+        (
+            "a stale append_turn",
+            handle.append_turn(TranscriptTurn::new(&next, &next, &meta)),
+        ),
+        (
+            "append_turn_with_partial",
+            handle.append_turn_with_partial(
+                TranscriptTurn::new(&rows, &rows, &meta),
+                Some(&TranscriptPartial::new("half")),
+            ),
+        ),
+    ] {
+        refused(&format!("{what} is refused"), write, ErrorKind::Sealed);
+    }
+    let after = Picture::of(locator, &[session], &["thread"]);
+    before.assert_same(&after, "a refused write changes nothing");
 }
 
 /// Drives a future on this thread with a waker of our own: no runtime takes part.

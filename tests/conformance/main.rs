@@ -1,5 +1,7 @@
 //! The contract, run on every store of this crate: each theme of `transcript_redb::conformance` is one test a store.
 
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
 mod minimal;
 mod runtime;
 
@@ -107,8 +109,8 @@ mod stores {
 
     stores! {
         memory defaults redb_in_memory redb_on_disk : [
-            handles lookups generations successors subagents turns identity display paging background spend refusals
-            hostile concurrency turn_lock
+            handles rows lookups generations reservations successors subagents turns identity display paging
+            background background_keys spend thread_spend refusals hostile concurrency turn_lock
         ]
     }
 }

@@ -254,8 +254,10 @@ impl Case {
 #[derive(Clone)]
 pub struct Row {
     pub source: Source,
-    edits: Vec<Rc<dyn Fn(&mut TranscriptMessage)>>,
+    edits: Vec<Edit>,
 }
+
+type Edit = Rc<dyn Fn(&mut TranscriptMessage)>;
 
 #[derive(Clone)]
 pub enum Source {

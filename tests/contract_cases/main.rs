@@ -3,6 +3,14 @@
 //! share is held against something that is not code. How a case is written is said in `dsl`, how what is shown is
 //! written in `render`.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking"
+)]
+#![allow(clippy::too_many_lines, reason = "a table is as long as what it lists")]
+
 mod dsl;
 mod render;
 mod runner;
@@ -24,7 +32,10 @@ use std::sync::Arc;
 use dsl::Case;
 use transcript_redb::{InMemoryTranscriptLocator, Store, TranscriptLocator};
 
-const THEMES: &[(&str, fn() -> Vec<Case>)] = &[
+/// The cases of a file.
+type Cases = fn() -> Vec<Case>;
+
+const THEMES: &[(&str, Cases)] = &[
     ("baselines", baselines::cases),
     ("compactions", compactions::cases),
     ("revisions", revisions::cases),

@@ -297,8 +297,8 @@ impl<'a> Player<'a> {
             let paged: Vec<_> = page.records.into_iter().map(|(_, record)| record).collect();
             assert_eq!(paged, display.records, "the pages and the display agree");
             lines.push(format!("generation {}:", generation.generation));
-            let rendered = renderer.display(&display);
-            lines.extend(rendered.into_iter().map(|line| format!("  {line}")));
+            let shown = renderer.display(&display);
+            lines.extend(shown.into_iter().map(|line| format!("  {line}")));
             context.clear();
             for record in display.records {
                 match record {
