@@ -24,6 +24,8 @@
 //! [`themes`]. A store that keeps the provided default of a trait method can leave out what that default does not
 //! promise by filtering on [`Check::name`].
 //!
+//! Checks that need two locators over one store stand apart, in [`locators`].
+//!
 //! A factory may be called several times in one check, and the stores must not share anything. Threads started by a
 //! check end before it returns. No check depends on the time of day or on how fast the store is.
 
@@ -64,6 +66,7 @@ pub mod generations;
 pub mod handles;
 pub mod hostile;
 pub mod identity;
+pub mod locators;
 pub mod lookups;
 pub mod paging;
 pub mod refusals;

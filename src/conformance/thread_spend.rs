@@ -28,6 +28,7 @@ pub(super) const CHECKS: &[Check] = table![
     the_update_time_of_a_thread_is_that_of_its_newest_root,
     sub_agents_are_grouped_by_name_and_counted_in_runs,
     a_chain_of_generations_is_one_run,
+    a_run_is_grouped_by_the_name_in_its_newest_meta,
     a_sub_agent_counts_in_the_thread_of_its_root_alone,
     an_orphan_counts_in_the_thread_that_it_names,
     a_sub_agent_has_no_last_turn,
@@ -328,6 +329,26 @@ pub fn a_chain_of_generations_is_one_run(factory: Factory<'_>) {
     let spend = of_thread(&*locator, "thread");
     let (sum, runs) = &spend.subagents["helper"];
     assert_eq!((sum.turns, sum.input_tokens, *runs), (2, 3, 1));
+}
+
+/// The archetype is what the head says, for all that the run spent before.
+pub fn a_run_is_grouped_by_the_name_in_its_newest_meta(factory: Factory<'_>) {
+    let locator = factory();
+    let root = SessionRef::root("k");
+    let child = SessionRef::child_of(&root, "c");
+    written(&*locator, &root);
+    let first = open(&*locator, &child);
+    let row = |input| answered("a", charged(input, 0, 0.5));
+    turn_with(&*first, &[row(1)], &meta("old", "thread"));
+    turn_with(&*first, &[row(2)], &meta("older", "thread"));
+    succeed(&*locator, &child, &[row(4)], &meta("new", "thread"));
+    let spend = of_thread(&*locator, "thread");
+    let sums: Vec<_> = spend
+        .subagents
+        .iter()
+        .map(|(agent, (sum, runs))| (agent.as_str(), sum.input_tokens, *runs))
+        .collect();
+    assert_eq!(sums, [("new", 7, 1)]);
 }
 
 /// Whatever thread its own header names.

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use transcript_redb::conformance::{Factory, themes};
+use transcript_redb::conformance::{self, Factory, themes};
 use transcript_redb::{InMemoryTranscriptLocator, Store};
 
 /// The store that keeps everything in process memory: the readable reference.
@@ -115,12 +115,29 @@ mod stores {
     }
 }
 
+#[test]
+fn locators_over_one_memory_are_one_store() {
+    conformance::locators::run_all(&|| {
+        let memory = InMemoryTranscriptLocator::new();
+        [Arc::new(memory.clone()), Arc::new(memory)]
+    });
+}
+
+#[test]
+fn locators_over_one_redb_store_are_one_store() {
+    let folders = RefCell::new(Vec::new());
+    conformance::locators::run_all(&|| {
+        let folder = TempDir::new().expect("a folder can be made");
+        let store = Store::open(folder.path().join("store.redb")).expect("a new store opens");
+        folders.borrow_mut().push(folder);
+        [Arc::new(store.locator()), Arc::new(store.locator())]
+    });
+}
+
 /// A list and a filter by name are only of use when a name means one check.
 #[test]
 fn every_check_has_a_name_of_its_own() {
-    let mut names: Vec<_> = transcript_redb::conformance::checks()
-        .map(|check| check.name)
-        .collect();
+    let mut names: Vec<_> = conformance::checks().map(|check| check.name).collect();
     let count = names.len();
     names.sort_unstable();
     names.dedup();

@@ -324,6 +324,7 @@ fn refusals() -> Vec<Case> {
             "job",
             other("assistant", old),
         ),
+        refused("an interrupted row is refused", "job", a("done").cut()),
         refused("a failed row is refused", "job", a("done").fails("late")),
         refused(
             "a row whose usage has calls is refused",

@@ -189,6 +189,14 @@ fn partials() -> Vec<Case> {
                 "#5 a three | interrupted=yes ts=now",
             ])
             .context("#1 #4"),
+        case("a row that is appended as interrupted is shown, and neither replayed nor counted")
+            .append(u("q"))
+            .append(a("half").used(charged(10, 5, 0.5)).cut())
+            .shows([
+                "#1 u q | ts=now",
+                "#2 a half | interrupted=yes use=10/5$0.5C ts=now",
+            ])
+            .context("#1"),
         case("a partial after a clear leaves the context empty")
             .turn([u("q")])
             .clear()

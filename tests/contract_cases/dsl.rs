@@ -383,6 +383,11 @@ impl Row {
         self.edit(move |row| row.cache_breakpoints = places.into())
     }
 
+    /// As if the host had been interrupted.
+    pub fn cut(self) -> Self {
+        self.edit(|row| row.interrupted = true)
+    }
+
     /// A failure that says that nothing failed.
     pub fn did_not_fail(self) -> Self {
         self.edit(|row| row.tool_failure = Some(ToolFailure::default().with_detail("none")))
