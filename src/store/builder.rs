@@ -1,7 +1,8 @@
 //! Opening a store.
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,12 +13,12 @@ use super::Store;
 #[cfg(feature = "testkit")]
 use super::backend::{Backend, StoreFile};
 use super::backend::{FileBackend, MemoryBackend};
-use super::database::{Database, Identity, MakeBackend, io};
+use super::database::{Database, Identity, MakeBackend, io, is_unfinished};
 use super::engine::{Engine, Parts};
 use super::environment::{Environment, System};
 use super::hash::Seed;
 use super::head::StoreState;
-use super::lock::{StoreLock, holder_of, private};
+use super::lock::{DatabaseLock, Locks, StoreLock, beside, private};
 use crate::{Error, Result};
 
 const DEFAULT_CACHE_BYTES: usize = 256 << 20;
@@ -87,7 +88,8 @@ impl StoreBuilder {
     }
 
     /// Opens for reading only: every write is [`Error::ReadOnly`], nothing on disk is changed, and a store that was not
-    /// closed cleanly is [`Error::NeedsRecovery`]. Any number of processes may read at the same time.
+    /// closed cleanly is [`Error::NeedsRecovery`]. Any number of processes may read at the same time. There must be a
+    /// store already: where the file is empty, opening it is [`Error::ReadOnly`].
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
@@ -103,7 +105,9 @@ impl StoreBuilder {
     /// Opens the store at `path`, or creates it where there is no file or an empty one.
     ///
     /// The folder must exist. A new store is private to its owner (mode 0600 on Unix) and comes into being whole: a
-    /// crash while it is created leaves no half of it. Besides `path` there is a lock file `path` + `-lock`.
+    /// crash while it is created leaves no half of it. Besides `path` there is a lock file `path` + `-lock`, and while
+    /// the store is created a file `path` + `-new`; a file of another kind that has one of these names is left alone,
+    /// and the call fails.
     ///
     /// # Errors
     ///
@@ -121,60 +125,86 @@ impl StoreBuilder {
     }
 
     fn open_writer(self, path: PathBuf) -> Result<Store> {
-        let lock = StoreLock::acquire(&path)?;
-        let empty = std::fs::metadata(&path).map_or(true, |found| found.len() == 0);
-        if empty {
-            self.create(&path)?;
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|error| io("opening the store's file for writing", error))?;
-        lock_file(&file, &path, File::try_lock)?;
-        self.open_file(path, file, Some(lock))
+        let store_lock = StoreLock::acquire(&path)?;
+        let (file, lock) = if is_vacant(&path)? {
+            self.create(&path)?
+        } else {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(&path)
+                .map_err(|error| io("opening the store's file for writing", error))?;
+            let file = Arc::new(file);
+            let lock = DatabaseLock::acquire(&file, &path, false)?;
+            (file, lock)
+        };
+        let locks = Locks {
+            _database: lock,
+            _store: Some(store_lock),
+        };
+        self.open_file(path, file, locks)
     }
 
     fn open_reader(self, path: PathBuf) -> Result<Store> {
+        if is_vacant(&path)? {
+            // It is to become a store, and that is a write.
+            return Err(Error::ReadOnly { path });
+        }
         let file = File::open(&path).map_err(|error| io("opening the store's file", error))?;
-        lock_file(&file, &path, File::try_lock_shared)?;
-        self.open_file(path, file, None)
+        let file = Arc::new(file);
+        let locks = Locks {
+            _database: DatabaseLock::acquire(&file, &path, true)?,
+            _store: None,
+        };
+        self.open_file(path, file, locks)
     }
 
-    fn open_file(self, path: PathBuf, file: File, lock: Option<StoreLock>) -> Result<Store> {
+    fn open_file(self, path: PathBuf, file: Arc<File>, locks: Locks) -> Result<Store> {
         // The file stays open, and so locked, while the database over it is closed and opened again.
-        let backend = FileBackend::new(Arc::new(file));
-        let make: MakeBackend = Box::new(move || Ok(Box::new(backend.clone())));
         let destination = path.display().to_string();
-        self.start(Some(path), destination, make, lock)
+        self.start(Some(path), destination, over_file(file), Some(locks))
     }
 
     /// Makes a store under another name and gives it its own once it is whole and durable.
-    fn create(&self, path: &Path) -> Result<()> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push("-new");
-        let new_path = path.with_file_name(name);
+    fn create(&self, path: &Path) -> Result<(Arc<File>, DatabaseLock)> {
         let what = "creating the store's file";
-        let file = private(
-            OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true),
-        )
-        .open(&new_path)
-        .map_err(|error| io(what, error))?;
+        let new_path = beside(path, "-new");
+        let file = private(OpenOptions::new().read(true).write(true).create(true))
+            .truncate(false)
+            .open(&new_path)
+            .map_err(|error| io(what, error))?;
         let file = Arc::new(file);
-        let backend = FileBackend::new(Arc::clone(&file));
-        let make: MakeBackend = Box::new(move || Ok(Box::new(backend.clone())));
-        let (database, _) = Database::open(path.to_owned(), make, self.cache_bytes, false, || {
-            self.identity()
-        })?;
-        database.close();
+        let lock = DatabaseLock::acquire(&file, &new_path, false)?;
+        // A crash may have left one behind; but whatever else has this name is not ours to overwrite.
+        if !is_unfinished(FileBackend::new(Arc::clone(&file)))? {
+            return Err(io(
+                "creating the store's file: another file has the name it would have while it is made",
+                ErrorKind::AlreadyExists.into(),
+            ));
+        }
+        let made = self.fill(&file, path).and_then(|()| {
+            std::fs::rename(&new_path, path).map_err(|error| io(what, error))?;
+            sync_folder(path)
+        });
+        if made.is_err() {
+            let _ = std::fs::remove_file(&new_path);
+        }
+        made.map(|()| (file, lock))
+    }
+
+    /// Makes a file an empty store, durably.
+    fn fill(&self, file: &Arc<File>, path: &Path) -> Result<()> {
+        let what = "creating the store's file";
+        file.set_len(0).map_err(|error| io(what, error))?;
+        let (database, _) = Database::open(
+            path.to_owned(),
+            over_file(Arc::clone(file)),
+            self.cache_bytes,
+            false,
+            || self.identity(),
+        )?;
         drop(database);
-        file.sync_all().map_err(|error| io(what, error))?;
-        std::fs::rename(&new_path, path).map_err(|error| io(what, error))?;
-        sync_folder(path)
+        file.sync_all().map_err(|error| io(what, error))
     }
 
     /// Opens a store in memory. It is gone with the last of its handles.
@@ -200,7 +230,7 @@ impl StoreBuilder {
         path: Option<PathBuf>,
         destination: String,
         make: MakeBackend,
-        lock: Option<StoreLock>,
+        locks: Option<Locks>,
     ) -> Result<Store> {
         let (database, identity) = Database::open(
             path.clone().unwrap_or_default(),
@@ -218,7 +248,7 @@ impl StoreBuilder {
                 record_limit: self.record_limit,
                 environment: self.environment,
                 database,
-                lock,
+                locks,
             },
             identity.state,
         )?;
@@ -245,35 +275,40 @@ fn canonical(path: &Path, must_exist: bool) -> Result<PathBuf> {
     let what = "finding the store's file";
     match path.canonicalize() {
         Ok(path) => return Ok(path),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !must_exist => {}
+        Err(error) if error.kind() == ErrorKind::NotFound && !must_exist => {}
         Err(error) => return Err(io(what, error)),
     }
     let Some(name) = path.file_name() else {
-        return Err(io(what, std::io::ErrorKind::InvalidInput.into()));
+        return Err(io(what, ErrorKind::InvalidInput.into()));
     };
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
+    if let Ok(target) = path.read_link() {
+        // A link to nothing yet: the store comes into being where it leads.
+        return canonical(&folder.join(target), must_exist);
+    }
     let folder = folder
         .canonicalize()
         .map_err(|error| io("finding the store's folder", error))?;
     Ok(folder.join(name))
 }
 
-fn lock_file(
-    file: &File,
-    path: &Path,
-    lock: impl FnOnce(&File) -> std::result::Result<(), TryLockError>,
-) -> Result<()> {
-    match lock(file) {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::AlreadyOpen {
-            path: path.to_owned(),
-            holder: holder_of(path),
-        }),
-        Err(TryLockError::Error(error)) => Err(io("locking the store's file", error)),
+/// Whether there is no file at `path`, or an empty one.
+fn is_vacant(path: &Path) -> Result<bool> {
+    let what = "finding the store's file";
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(found.len() == 0),
+        Ok(_) => Err(io(what, std::io::Error::other("it is not a regular file"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(io(what, error)),
     }
+}
+
+fn over_file(file: Arc<File>) -> MakeBackend {
+    let backend = FileBackend::new(file);
+    Box::new(move || Ok(Box::new(backend.clone())))
 }
 
 /// Makes the name of a new file durable.

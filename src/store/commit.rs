@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::change::Change;
-use crate::{Error, Result};
+use super::database::guarded;
+use crate::Error;
 
 /// Bytes that may wait in the queue before callers are held back.
 const QUEUE_BYTES: usize = 32 << 20;
@@ -24,6 +25,17 @@ pub(super) enum GroupOutcome {
     Refused(Error),
     /// The group is there wholly or not at all.
     Indeterminate(Error),
+    /// Not all of it could be applied: an answer for each change.
+    Parted(Vec<Answer>),
+}
+
+/// What became of one change.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Durable,
+    Failed(Error),
+    /// It was not written, and rests on a change that was not either.
+    PlanAgain,
 }
 
 /// A change with its place in the order of the store.
@@ -47,7 +59,7 @@ enum TicketState {
     #[default]
     Waiting,
     Leading,
-    Done(Result<()>),
+    Done(Answer),
 }
 
 #[derive(Debug)]
@@ -133,12 +145,13 @@ impl Committer {
         Some((sequence, ticket))
     }
 
-    /// Waits until the change is durable, committing groups with `commit` when it is this caller's turn to lead.
+    /// Waits until it is known what became of the change, committing groups with `commit` when it is this caller's turn
+    /// to lead.
     pub(super) fn finish(
         &self,
         ticket: &Ticket,
         commit: impl Fn(&[Queued]) -> GroupOutcome,
-    ) -> Result<()> {
+    ) -> Answer {
         {
             let mut queue = lock(&self.queue);
             let mut state = lock(&ticket.state);
@@ -151,7 +164,7 @@ impl Committer {
             let mut state = lock(&ticket.state);
             loop {
                 match &*state {
-                    TicketState::Done(result) => return result.clone(),
+                    TicketState::Done(answer) => return answer.clone(),
                     TicketState::Leading => break,
                     TicketState::Waiting => {
                         state = ticket
@@ -187,35 +200,37 @@ impl Committer {
         let outcome = if group.is_empty() {
             GroupOutcome::Durable
         } else {
-            commit(&group)
+            // A leader that panics must not leave the others waiting.
+            guarded(|| Ok(commit(&group))).unwrap_or_else(GroupOutcome::Indeterminate)
         };
 
         let mut queue = lock(&self.queue);
         let mut behind = VecDeque::new();
-        match &outcome {
-            GroupOutcome::Durable => {
-                if let Some(last) = group.last() {
-                    queue.applied = last.sequence;
-                }
-            }
-            GroupOutcome::Refused(_) | GroupOutcome::Indeterminate(_) => {
-                queue.epoch += 1;
-                behind = std::mem::take(&mut queue.entries);
-            }
+        if !matches!(outcome, GroupOutcome::Durable) {
+            // Every pending head may rest on what was not written.
+            queue.epoch += 1;
+            behind = std::mem::take(&mut queue.entries);
         }
         let freed: usize = group.iter().chain(&behind).map(|entry| entry.weight).sum();
         queue.bytes = queue.bytes.saturating_sub(freed);
-        let (for_group, for_behind) = match outcome {
-            GroupOutcome::Durable => (Ok(()), Ok(())),
-            GroupOutcome::Refused(error) => (Err(error.clone()), Err(error)),
-            GroupOutcome::Indeterminate(error) => {
-                let refused = refused(&error);
-                (Err(error), Err(refused))
+        let (answers, for_behind) = match outcome {
+            GroupOutcome::Durable => (vec![Answer::Durable; group.len()], Answer::Durable),
+            GroupOutcome::Refused(error) => {
+                let answer = Answer::Failed(error);
+                (vec![answer.clone(); group.len()], answer)
             }
+            GroupOutcome::Indeterminate(error) => {
+                let uncertain = Answer::Failed(indeterminate(error.clone()));
+                (vec![uncertain; group.len()], Answer::Failed(error))
+            }
+            GroupOutcome::Parted(answers) => (answers, Answer::PlanAgain),
         };
         // Answers are given under the lock: a caller that has its answer must not take the lead.
-        for entry in &group {
-            *lock(&entry.ticket.state) = TicketState::Done(for_group.clone());
+        for (entry, answer) in group.iter().zip(answers) {
+            if matches!(answer, Answer::Durable) {
+                queue.applied = entry.sequence;
+            }
+            *lock(&entry.ticket.state) = TicketState::Done(answer);
         }
         for entry in &behind {
             *lock(&entry.ticket.state) = TicketState::Done(for_behind.clone());
@@ -250,13 +265,15 @@ impl Committer {
     }
 }
 
-/// The error of a change that was queued behind a group whose end is uncertain: of it nothing was written.
-fn refused(error: &Error) -> Error {
+/// The error of a change of which it is not known whether it was written.
+pub(super) fn indeterminate(error: Error) -> Error {
     match error {
-        Error::Indeterminate { what, source } => Error::Io {
-            what: what.clone(),
-            source: Arc::clone(source),
+        Error::Io { what, source } | Error::Storage { what, source } => {
+            Error::Indeterminate { what, source }
+        }
+        other => Error::Indeterminate {
+            what: "a commit".to_owned(),
+            source: Arc::new(other),
         },
-        other => other.clone(),
     }
 }

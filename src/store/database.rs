@@ -23,6 +23,9 @@ const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 /// The first bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
 
+/// redb writes its magic only when a new file is as long as it will be; until then it is not longer than this.
+const MAX_UNFINISHED_BYTES: u64 = 4 << 20;
+
 /// Makes the backend of the database file; called again at every recovery.
 pub(super) type MakeBackend = Box<dyn Fn() -> std::io::Result<Box<dyn Backend>> + Send + Sync>;
 
@@ -45,7 +48,7 @@ enum Open {
 pub enum Health {
     /// All is well.
     Healthy,
-    /// An I/O error closed the database. The next call that needs it tries to open it again, at most ten times a second.
+    /// An error closed the database. The next call that needs it tries to open it again, at most ten times a second.
     Recovering {
         /// What happened.
         error: Error,
@@ -61,6 +64,8 @@ pub enum Health {
 pub(super) struct Database {
     /// For errors only.
     path: PathBuf,
+    /// What store it must still be after it was opened again.
+    id: [u8; 16],
     make: MakeBackend,
     cache_bytes: usize,
     read_only: bool,
@@ -71,6 +76,8 @@ pub(super) struct Database {
 struct Trouble {
     error: Error,
     last_try: Option<Instant>,
+    /// The last attempt to open it again found something that another attempt will not mend.
+    failed: bool,
 }
 
 impl std::fmt::Debug for Database {
@@ -97,7 +104,13 @@ impl Database {
             .is_empty()
             .map_err(|error| io("reading the database file", error))?;
         let (open, identity) = if read_only {
-            let open = open_read_only(&path, backend, cache_bytes)?;
+            let open = match open_read_only(&path, backend, cache_bytes) {
+                // The file of another program is not ours to recover.
+                Err(error @ Error::NeedsRecovery { .. }) => {
+                    return Err(inspect(&make).err().unwrap_or(error));
+                }
+                open => open?,
+            };
             let identity = guarded(|| identify(&open.begin_read()?))?;
             (open, identity)
         } else if empty {
@@ -110,6 +123,7 @@ impl Database {
         };
         let database = Self {
             path,
+            id: identity.id,
             make,
             cache_bytes,
             read_only,
@@ -122,12 +136,12 @@ impl Database {
     /// Runs `read` on a consistent snapshot.
     pub(super) fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
         let guard = self.usable()?;
-        let result = match guard.as_ref() {
-            Some(open) => guarded(|| read(&open.begin_read()?)),
-            None => return Err(self.closed()),
+        let Some(open) = guard.as_ref() else {
+            return Err(self.closed());
         };
+        let result = attempt(|| read(&open.begin_read()?));
         drop(guard);
-        self.watch(result)
+        result.map_err(|failure| self.note(failure))
     }
 
     /// Runs `write` in a transaction and commits it, durable when this returns.
@@ -147,7 +161,7 @@ impl Database {
             }
             None => return Err(WriteError::Refused(self.closed())),
         };
-        let applied = guarded(|| {
+        let applied = attempt(|| {
             let mut transaction = database.begin_write().map_err(transaction_error)?;
             // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
             // that opening after a crash never walks the file.
@@ -156,45 +170,51 @@ impl Database {
             Ok((transaction, value))
         });
         let result = match applied {
-            Ok((transaction, value)) => guarded(|| transaction.commit().map_err(commit_error))
+            Ok((transaction, value)) => attempt(|| transaction.commit().map_err(commit_error))
                 .map(|()| value)
-                .map_err(WriteError::Uncertain),
-            Err(error) => Err(WriteError::Refused(error)),
+                .map_err(|failure| (true, failure)),
+            Err(failure) => Err((false, failure)),
         };
         drop(guard);
-        match &result {
-            Ok(_) => {}
-            Err(WriteError::Refused(error)) => self.note(error),
-            Err(WriteError::Uncertain(error)) => self.trouble_with(error),
-        }
-        result
+        result.map_err(|(committing, failure)| {
+            if committing {
+                WriteError::Uncertain(self.trouble_with(failure.error))
+            } else {
+                WriteError::Refused(self.note(failure))
+            }
+        })
     }
 
     /// Whether the last call met an error that closed the database.
     pub(super) fn health(&self) -> Health {
-        match self.trouble().as_ref().map(|trouble| trouble.error.clone()) {
+        match self.trouble().as_ref() {
             None => Health::Healthy,
-            Some(error @ (Error::Corrupted { .. } | Error::NewerFormat { .. })) => {
-                Health::Failed { error }
-            }
-            Some(error) => Health::Recovering { error },
+            Some(trouble) if trouble.failed => Health::Failed {
+                error: trouble.error.clone(),
+            },
+            Some(trouble) => Health::Recovering {
+                error: trouble.error.clone(),
+            },
         }
     }
 
-    /// Opens the database again if an error closed it.
+    /// Opens the database again if an error closed it. What it then holds is durable: opening it for writing ends with
+    /// a sync of the root that was found.
     pub(super) fn recover(&self) -> Result<()> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        let mut trouble = self.trouble();
-        let Some(known) = trouble.as_mut() else {
-            return Ok(());
-        };
-        if known
-            .last_try
-            .is_some_and(|last| last.elapsed() < RECOVERY_PAUSE)
-        {
-            return Err(known.error.clone());
+        // Whoever asks for the health meanwhile does not wait for the disk.
+        match self.trouble().as_mut() {
+            None => return Ok(()),
+            Some(known) => {
+                if known
+                    .last_try
+                    .is_some_and(|last| last.elapsed() < RECOVERY_PAUSE)
+                {
+                    return Err(known.error.clone());
+                }
+                known.last_try = Some(Instant::now());
+            }
         }
-        known.last_try = Some(Instant::now());
         // Closing reports the error that is known already.
         drop(guarded(|| {
             open.take();
@@ -203,11 +223,15 @@ impl Database {
         match self.reopen() {
             Ok(fresh) => {
                 *open = Some(fresh);
-                *trouble = None;
+                *self.trouble() = None;
                 Ok(())
             }
             Err(error) => {
-                known.error = error.clone();
+                if let Some(known) = self.trouble().as_mut() {
+                    known.error = error.clone();
+                    known.failed =
+                        matches!(error, Error::Corrupted { .. } | Error::NewerFormat { .. });
+                }
                 Err(error)
             }
         }
@@ -229,7 +253,13 @@ impl Database {
         } else {
             open_writable(backend, self.cache_bytes)?
         };
-        guarded(|| identify(&open.begin_read()?))?;
+        let found = guarded(|| identify(&open.begin_read()?))?;
+        if found.id != self.id {
+            return Err(Error::Corrupted {
+                what: "the database file".to_owned(),
+                at: "it has become another store".to_owned(),
+            });
+        }
         Ok(open)
     }
 
@@ -267,24 +297,23 @@ impl Database {
         }
     }
 
-    fn watch<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(error) = &result {
-            self.note(error);
-        }
-        result
-    }
-
-    fn note(&self, error: &Error) {
-        if matches!(error, Error::Io { .. } | Error::Storage { .. }) {
-            self.trouble_with(error);
+    /// Remembers a failure after which the database has to be opened again, and answers its error.
+    fn note(&self, failure: Failure) -> Error {
+        let Failure { error, panicked } = failure;
+        if panicked || matches!(error, Error::Io { .. } | Error::Storage { .. }) {
+            self.trouble_with(error)
+        } else {
+            error
         }
     }
 
-    fn trouble_with(&self, error: &Error) {
+    fn trouble_with(&self, error: Error) -> Error {
         self.trouble().get_or_insert_with(|| Trouble {
             error: error.clone(),
             last_try: None,
+            failed: false,
         });
+        error
     }
 
     /// The state of the store on disk.
@@ -359,16 +388,50 @@ fn check_magic(backend: &dyn Backend) -> Result<()> {
     }
 }
 
-/// Looks into a file without changing it: redb marks and repairs what it opens.
+/// Looks into a file without changing it, and answers whether it is a store.
 fn inspect(make: &MakeBackend) -> Result<()> {
     let backend = make().map_err(|error| io("opening the database file", error))?;
     check_magic(&backend)?;
+    look_into(backend, |transaction| identify(transaction).map(drop))
+}
+
+/// Whether a file is what a crash leaves while a store is created: nothing yet, or a store without content.
+pub(super) fn is_unfinished(backend: impl Backend) -> Result<bool> {
+    let what = "reading the file of a new store";
+    let len = backend.len().map_err(|error| io(what, error))?;
+    let mut magic = [0; REDB_MAGIC.len()];
+    if len >= magic.len() as u64 {
+        backend
+            .read(0, &mut magic)
+            .map_err(|error| io(what, error))?;
+    }
+    if len == 0 || (magic == [0; REDB_MAGIC.len()] && len <= MAX_UNFINISHED_BYTES) {
+        return Ok(true);
+    }
+    if magic != REDB_MAGIC {
+        return Ok(false);
+    }
+    let unused = look_into(backend, |transaction| {
+        let tables = transaction.list_tables().map_err(storage_error)?.count();
+        Ok(tables == 0 || identify(transaction)?.state.sequence == 0)
+    });
+    match unused {
+        Err(Error::Corrupted { .. } | Error::NewerFormat { .. }) => Ok(false),
+        unused => unused,
+    }
+}
+
+/// Reads a database without changing its bytes: redb marks and repairs what it opens.
+fn look_into<T>(
+    backend: impl Backend,
+    look: impl FnOnce(&ReadTransaction) -> Result<T>,
+) -> Result<T> {
     let overlay = Overlay::new(backend).map_err(|error| io("reading the database file", error))?;
     guarded(|| {
         let database = builder(8 << 20)
             .create_with_backend(RedbBackend(overlay))
             .map_err(database_error)?;
-        identify(&database.begin_read().map_err(transaction_error)?).map(drop)
+        look(&database.begin_read().map_err(transaction_error)?)
     })
 }
 
@@ -470,14 +533,33 @@ fn foreign(at: &str) -> Error {
     }
 }
 
+/// How something that was done with an open database failed.
+struct Failure {
+    error: Error,
+    /// The database is in no state to go on: a lock inside it may be poisoned.
+    panicked: bool,
+}
+
 /// Runs a closure and turns a panic into an error: redb answers some kinds of damage with one.
+fn attempt<T>(run: impl FnOnce() -> Result<T>) -> std::result::Result<T, Failure> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(result) => result.map_err(|error| Failure {
+            error,
+            panicked: false,
+        }),
+        Err(_) => Err(Failure {
+            error: Error::Corrupted {
+                what: "the database".to_owned(),
+                at: "working on it ended in a panic".to_owned(),
+            },
+            panicked: true,
+        }),
+    }
+}
+
+/// The same where the database is given up after any failure.
 pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
-        Err(Error::Corrupted {
-            what: "the database".to_owned(),
-            at: "reading it ended in a panic".to_owned(),
-        })
-    })
+    attempt(run).map_err(|failure| failure.error)
 }
 
 pub(super) fn io(what: &str, error: std::io::Error) -> Error {

@@ -4,17 +4,18 @@
 //! plan  →  order (sequencer and queue)  →  durable  →  apply  →  answer
 //! ```
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::apply;
 use super::change::Change;
-use super::commit::{Committer, GroupOutcome, Queued};
+use super::commit::{Answer, Committer, GroupOutcome, Queued, indeterminate};
 use super::database::{Database, WriteError};
 use super::environment::{Environment, UuidGenerator};
 use super::hash::Seed;
-use super::lock::StoreLock;
+use super::lock::Locks;
 use super::pending::{Newest, Session, Sessions, View};
 use super::read::Reader;
 use super::tables;
@@ -39,7 +40,7 @@ pub(super) struct Engine {
     pub(super) readers: super::stats::Readers,
     next_transcript: AtomicU64,
     /// Held as long as the store is open; released after the database is closed.
-    _lock: Option<StoreLock>,
+    _locks: Option<Locks>,
 }
 
 /// What a plan comes to.
@@ -80,7 +81,7 @@ pub(super) struct Parts {
     pub(super) record_limit: u64,
     pub(super) environment: Arc<dyn Environment>,
     pub(super) database: Database,
-    pub(super) lock: Option<StoreLock>,
+    pub(super) locks: Option<Locks>,
 }
 
 impl Engine {
@@ -106,7 +107,7 @@ impl Engine {
             database: parts.database,
             readers: super::stats::Readers::default(),
             next_transcript: AtomicU64::new(next_transcript),
-            _lock: parts.lock,
+            _locks: parts.locks,
         })
     }
 
@@ -169,8 +170,11 @@ impl Engine {
                 }) => {
                     let enqueue = || self.committer.enqueue(view.epoch, *change);
                     if let Some(ticket) = session.advance(&view, newest, enqueue) {
-                        self.committer.finish(&ticket, |group| self.commit(group))?;
-                        return Ok(answer);
+                        match self.committer.finish(&ticket, |group| self.commit(group)) {
+                            Answer::Durable => return Ok(answer),
+                            Answer::Failed(error) => return Err(error),
+                            Answer::PlanAgain => {}
+                        }
                     }
                 }
                 Ok(Planned::Answer(answer)) => {
@@ -187,8 +191,37 @@ impl Engine {
         }
     }
 
-    /// Makes a group durable.
+    /// Makes a group durable, or each of its changes for itself if one of them cannot be applied: a damaged session
+    /// keeps nobody else from writing.
     fn commit(&self, group: &[Queued]) -> GroupOutcome {
+        match self.commit_whole(group) {
+            GroupOutcome::Refused(error) if group.len() > 1 && !is_of_the_disk(&error) => {
+                self.commit_singly(group)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn commit_singly(&self, group: &[Queued]) -> GroupOutcome {
+        let mut refused = HashSet::new();
+        let answers = group.iter().map(|queued| {
+            let session = queued.change.session.as_str();
+            if refused.contains(session) {
+                return Answer::PlanAgain;
+            }
+            let answer = match self.commit_whole(std::slice::from_ref(queued)) {
+                GroupOutcome::Durable => return Answer::Durable,
+                GroupOutcome::Refused(error) => Answer::Failed(error),
+                GroupOutcome::Indeterminate(error) => Answer::Failed(indeterminate(error)),
+                GroupOutcome::Parted(_) => Answer::PlanAgain,
+            };
+            refused.insert(session);
+            answer
+        });
+        GroupOutcome::Parted(answers.collect())
+    }
+
+    fn commit_whole(&self, group: &[Queued]) -> GroupOutcome {
         let write = || {
             self.database.write(|transaction| {
                 let changes = group.iter().map(|queued| (queued.sequence, &queued.change));
@@ -197,7 +230,7 @@ impl Engine {
         };
         let result = match write() {
             // The database may have been closed by somebody's read error. Nothing was written, so one more try is due.
-            Err(WriteError::Refused(Error::Io { .. } | Error::Storage { .. })) => write(),
+            Err(WriteError::Refused(error)) if is_of_the_disk(&error) => write(),
             result => result,
         };
         match result {
@@ -207,28 +240,21 @@ impl Engine {
         }
     }
 
-    /// Finds out what became of a group whose commit failed, and makes sure that it stays so.
+    /// Finds out what became of a group whose commit failed. What the database holds once it is open again is durable,
+    /// so the answer stays true.
     fn resolve(&self, group: &[Queued], error: Error) -> GroupOutcome {
+        let found = self.database.recover().and_then(|()| self.database.state());
         let first = group.first().map_or(0, |queued| queued.sequence);
-        let absent = self
-            .database
-            .recover()
-            .and_then(|()| self.database.state())
-            .is_ok_and(|state| state.sequence < first)
-            && self.database.write(apply::touch).is_ok();
-        if absent {
-            return GroupOutcome::Refused(error);
+        match found {
+            Ok(state) if state.sequence < first => GroupOutcome::Refused(error),
+            Ok(_) => GroupOutcome::Durable,
+            Err(_) => GroupOutcome::Indeterminate(error),
         }
-        GroupOutcome::Indeterminate(match error {
-            Error::Io { what, source } | Error::Storage { what, source } => {
-                Error::Indeterminate { what, source }
-            }
-            other => Error::Indeterminate {
-                what: "a commit".to_owned(),
-                source: Arc::new(other),
-            },
-        })
     }
+}
+
+fn is_of_the_disk(error: &Error) -> bool {
+    matches!(error, Error::Io { .. } | Error::Storage { .. })
 }
 
 impl Drop for Engine {

@@ -16,9 +16,17 @@ pub(super) struct Claim;
 #[derive(Clone, Debug)]
 pub(super) struct Reservation {
     pub(super) generation: u32,
+    /// Never upgraded: whoever held the claim for a moment would keep the slot taken after its handle is gone.
     pub(super) owner: Weak<Claim>,
     /// Microseconds since the Unix epoch.
     pub(super) since: i64,
+}
+
+impl Reservation {
+    /// Whether it is the one that `claim` holds.
+    pub(super) fn is_of(&self, claim: &Arc<Claim>) -> bool {
+        std::ptr::eq(self.owner.as_ptr(), Arc::as_ptr(claim))
+    }
 }
 
 /// The newest written generation of a session.
@@ -45,14 +53,15 @@ pub(super) struct View {
 
 impl View {
     /// The reservation in force: its owner lives, and the generation is not written yet.
-    pub(super) fn reservation(&self) -> Option<(u32, Arc<Claim>)> {
-        let reservation = self.reservation.as_ref()?;
-        let owner = reservation.owner.upgrade()?;
-        let written = self
-            .newest
+    pub(super) fn reservation(&self) -> Option<&Reservation> {
+        in_force(self.reservation.as_ref(), self.newest.as_ref())
+    }
+
+    /// Whether the last reservation was of this generation by this claim, in force or not.
+    pub(super) fn was_reserved(&self, generation: u32, claim: &Arc<Claim>) -> bool {
+        self.reservation
             .as_ref()
-            .is_some_and(|it| it.generation >= reservation.generation);
-        (!written).then_some((reservation.generation, owner))
+            .is_some_and(|it| it.generation == generation && it.is_of(claim))
     }
 }
 
@@ -181,14 +190,23 @@ impl Session {
     /// The reservation in force.
     pub(super) fn reservation(&self) -> Option<Reservation> {
         let state = self.state();
-        let reservation = state.reservation.as_ref()?;
         let newest = state
             .loaded
             .as_ref()
             .and_then(|loaded| loaded.newest.as_ref());
-        let written = newest.is_some_and(|newest| newest.generation >= reservation.generation);
-        (reservation.owner.strong_count() > 0 && !written).then(|| reservation.clone())
+        in_force(state.reservation.as_ref(), newest).cloned()
     }
+}
+
+/// A reservation, if its owner lives and the generation is not written yet.
+fn in_force<'r>(
+    reservation: Option<&'r Reservation>,
+    newest: Option<&Newest>,
+) -> Option<&'r Reservation> {
+    reservation.filter(|reservation| {
+        let written = newest.is_some_and(|newest| newest.generation >= reservation.generation);
+        !written && reservation.owner.strong_count() > 0
+    })
 }
 
 impl State {

@@ -39,8 +39,17 @@ pub(super) struct Begun {
     pub(super) claim: Arc<Claim>,
     /// Rows and digest of the predecessor's context, if a baseline was given.
     pub(super) baseline: Option<(u64, u128)>,
-    /// Whether the handle has written.
+    /// Whether a write through the handle was answered.
     pub(super) written: std::sync::atomic::AtomicBool,
+}
+
+impl Begun {
+    /// Whether the handle has written the generation, once `view` shows that somebody did. Until the answer to its
+    /// first write is out, the reservation tells: nobody else could write while it was held.
+    fn has_written(&self, view: &View, generation: u32) -> bool {
+        self.written.load(std::sync::atomic::Ordering::Acquire)
+            || view.was_reserved(generation, &self.claim)
+    }
 }
 
 /// What a write addressed to a generation meets.
@@ -86,11 +95,11 @@ impl Address {
             };
         };
         let reserved = view.reservation();
-        let unwritten_claim = self
+        let beaten = self
             .begun
             .as_ref()
-            .is_some_and(|begun| !begun.written.load(std::sync::atomic::Ordering::Acquire));
-        if self.generation <= newest.generation && unwritten_claim {
+            .is_some_and(|begun| !begun.has_written(view, self.generation));
+        if self.generation <= newest.generation && beaten {
             return Err(Error::GenerationExists { stem: stem() });
         }
         if self.generation < newest.generation {
@@ -108,12 +117,8 @@ impl Address {
                 stem: full_stem(&self.session.stem, self.generation - 1),
             });
         }
-        let own = |owner: &Arc<Claim>| {
-            self.begun
-                .as_ref()
-                .is_some_and(|begun| Arc::ptr_eq(&begun.claim, owner))
-        };
-        if reserved.is_some_and(|(_, owner)| !own(&owner)) {
+        let claim = self.begun.as_ref().map(|begun| &begun.claim);
+        if reserved.is_some_and(|it| !claim.is_some_and(|claim| it.is_of(claim))) {
             return Err(Error::Reserved { stem: stem() });
         }
         if let Some((rows, digest)) = self.begun.as_ref().and_then(|begun| begun.baseline) {
