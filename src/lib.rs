@@ -14,6 +14,8 @@ pub mod turn_lock;
 
 #[cfg(feature = "testkit")]
 pub mod conformance;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 pub use error::{Error, ErrorKind, Result};
 pub use locator::{

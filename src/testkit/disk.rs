@@ -1,0 +1,460 @@
+//! A disk in memory that fails, tears, waits and loses power on demand.
+//!
+//! ```
+//! use transcript_redb::testkit::{DiskCall, SimDisk};
+//! use transcript_redb::{ErrorKind, Store, TranscriptLocator, TranscriptMessage, TranscriptMeta};
+//!
+//! # fn main() -> transcript_redb::Result<()> {
+//! let disk = SimDisk::new();
+//! let store = disk.open(Store::builder())?;
+//! let history = store.locator().open_stem("chat", TranscriptMeta::new("guide"))?;
+//!
+//! disk.fail_from(DiskCall::Sync, 1);
+//! let refused = history.append(TranscriptMessage::user("hello")).unwrap_err();
+//! assert_eq!(refused.kind(), ErrorKind::Indeterminate);
+//! disk.heal();
+//! # Ok(())
+//! # }
+//! ```
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::{Backend, Result, Store, StoreBuilder};
+
+/// What a store asks of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DiskCall {
+    /// Reading bytes.
+    Read,
+    /// Writing bytes.
+    Write,
+    /// Changing the length of the file: what fails when the disk is full.
+    SetLen,
+    /// Making what was written durable.
+    Sync,
+}
+
+/// The sector of a disk, in bytes: what a power cut leaves old or new, never mixed.
+const SECTOR: usize = 512;
+
+/// A disk in memory with one file. Clones are the same disk.
+///
+/// Calls are counted from 1 when a fault is set, so that "the n-th write from now" can be named.
+#[derive(Clone, Debug, Default)]
+pub struct SimDisk(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    bytes: Vec<u8>,
+    calls: Vec<(DiskCall, u64)>,
+    faults: Vec<Fault>,
+    failures: u64,
+    held: Vec<DiskCall>,
+    waiting: Vec<(DiskCall, usize)>,
+    history: Option<History>,
+}
+
+/// A fault that is set.
+#[derive(Debug)]
+struct Fault {
+    call: DiskCall,
+    /// Calls until it strikes, 1 for the next one.
+    countdown: u64,
+    /// Whether it strikes once only.
+    once: bool,
+    /// How many bytes of a write arrive all the same.
+    torn: usize,
+}
+
+/// Everything that happened since the recording began.
+#[derive(Debug)]
+struct History {
+    before: Vec<u8>,
+    events: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Write(u64, Vec<u8>),
+    SetLen(u64),
+    Sync,
+    /// After this no later sync makes the writes before it durable: the system believes that they are.
+    FailedSync,
+}
+
+impl SimDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A disk with these bytes.
+    #[must_use]
+    pub fn with_bytes(bytes: Vec<u8>) -> Self {
+        let disk = Self::new();
+        disk.state().bytes = bytes;
+        disk
+    }
+
+    /// Opens the store on this disk, or makes a new one if it is empty.
+    pub fn open(&self, builder: StoreBuilder) -> Result<Store> {
+        let disk = self.clone();
+        builder.with_backend(move |_| Ok(Box::new(disk.clone())))
+    }
+
+    /// All bytes, as a process that starts now would read them.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.state().bytes.clone()
+    }
+
+    /// Lets the `nth` call of this kind from now fail without effect, and no other.
+    pub fn fail_once(&self, call: DiskCall, nth: u64) {
+        self.set(call, nth, true, 0);
+    }
+
+    /// Lets the `nth` call of this kind from now and all after it fail without effect, until [`heal`](Self::heal).
+    pub fn fail_from(&self, call: DiskCall, nth: u64) {
+        self.set(call, nth, false, 0);
+    }
+
+    /// Lets the `nth` write from now fail when its first `bytes` bytes are written.
+    pub fn tear(&self, nth: u64, bytes: usize) {
+        self.set(DiskCall::Write, nth, true, bytes);
+    }
+
+    fn set(&self, call: DiskCall, countdown: u64, once: bool, torn: usize) {
+        self.state().faults.push(Fault {
+            call,
+            countdown: countdown.max(1),
+            once,
+            torn,
+        });
+    }
+
+    /// Takes back all faults.
+    pub fn heal(&self) {
+        self.state().faults.clear();
+    }
+
+    /// Calls of one kind so far, those that failed included.
+    #[must_use]
+    pub fn calls(&self, call: DiskCall) -> u64 {
+        count(&self.state().calls, call)
+    }
+
+    /// Calls that failed so far.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// Lets calls of one kind wait until the answer is dropped.
+    pub fn hold(&self, call: DiskCall) -> Held {
+        self.state().held.push(call);
+        Held {
+            disk: self.clone(),
+            call,
+        }
+    }
+
+    /// Begins to record what happens, for [`power_cut`](Self::power_cut). What is on the disk now counts as durable.
+    pub fn record(&self) {
+        let mut state = self.state();
+        state.history = Some(History {
+            before: state.bytes.clone(),
+            events: Vec::new(),
+        });
+    }
+
+    /// How many events were recorded: writes, changes of length and syncs.
+    #[must_use]
+    pub fn events(&self) -> usize {
+        let state = self.state();
+        state
+            .history
+            .as_ref()
+            .map_or(0, |history| history.events.len())
+    }
+
+    /// Recorded events that are syncs, by number: `power_cut` with one of these is the moment before it.
+    #[must_use]
+    pub fn syncs(&self) -> Vec<usize> {
+        let state = self.state();
+        let events = state.history.iter().flat_map(|history| &history.events);
+        events
+            .enumerate()
+            .filter(|(_, event)| matches!(event, Event::Sync))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// What a power cut after the first `events` recorded events could leave: all that was synced, and of the rest a
+    /// choice that `seed` makes, whole writes or single sectors of them, in any order.
+    ///
+    /// Of writes before a failed sync each may be lost for good, although reads still show it.
+    #[must_use]
+    pub fn power_cut(&self, events: usize, seed: u64) -> Self {
+        let mut choice = Choice(seed << 32);
+        let state = self.state();
+        let mut bytes = Vec::new();
+        let mut unsynced = Vec::new();
+        if let Some(history) = &state.history {
+            bytes.clone_from(&history.before);
+            for event in history.events.iter().take(events) {
+                match event {
+                    Event::Sync => {
+                        for event in unsynced.drain(..) {
+                            land(&mut bytes, event, &mut |_| true);
+                        }
+                    }
+                    Event::FailedSync => lose(&mut bytes, &mut unsynced, &mut choice),
+                    event => unsynced.push(event),
+                }
+            }
+        }
+        lose(&mut bytes, &mut unsynced, &mut choice);
+        Self::with_bytes(bytes)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'s>(&self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
+        self.0
+            .moved
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a call: waits while its kind is held, and answers the fault that strikes it.
+    fn begin(&self, call: DiskCall) -> (MutexGuard<'_, State>, Option<Fault>) {
+        let mut state = self.state();
+        bump(&mut state.calls, call, |calls| calls + 1);
+        if state.held.contains(&call) {
+            bump(&mut state.waiting, call, |waiting| waiting + 1);
+            self.0.moved.notify_all();
+            while state.held.contains(&call) {
+                state = self.wait(state);
+            }
+            bump(&mut state.waiting, call, |waiting| waiting - 1);
+        }
+        let fault = state.strike(call);
+        (state, fault)
+    }
+}
+
+impl State {
+    fn strike(&mut self, call: DiskCall) -> Option<Fault> {
+        let mut struck = None;
+        self.faults.retain_mut(|fault| {
+            if fault.call != call {
+                return true;
+            }
+            fault.countdown = fault.countdown.saturating_sub(1);
+            let strikes = fault.countdown == 0;
+            if strikes {
+                struck = Some(Fault { ..*fault });
+            }
+            !(strikes && fault.once)
+        });
+        self.failures += u64::from(struck.is_some());
+        struck
+    }
+
+    fn note(&mut self, event: impl FnOnce() -> Event) {
+        if let Some(history) = &mut self.history {
+            history.events.push(event());
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        self.note(|| Event::Write(offset, data.to_vec()));
+        put(&mut self.bytes, offset, data);
+    }
+}
+
+fn broken(call: DiskCall) -> io::Error {
+    match call {
+        DiskCall::SetLen => io::ErrorKind::StorageFull.into(),
+        _ => io::Error::other("a simulated fault of the disk"),
+    }
+}
+
+impl Backend for SimDisk {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state().bytes.len() as u64)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let (state, fault) = self.begin(DiskCall::Read);
+        if fault.is_some() {
+            return Err(broken(DiskCall::Read));
+        }
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let end = start.saturating_add(out.len());
+        let found = state.bytes.get(start..end);
+        out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let (mut state, fault) = self.begin(DiskCall::SetLen);
+        if fault.is_some() {
+            return Err(broken(DiskCall::SetLen));
+        }
+        state.note(|| Event::SetLen(len));
+        let len = usize::try_from(len).map_err(|_| io::ErrorKind::StorageFull)?;
+        state.bytes.resize(len, 0);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let (mut state, fault) = self.begin(DiskCall::Sync);
+        if fault.is_some() {
+            state.note(|| Event::FailedSync);
+            return Err(broken(DiskCall::Sync));
+        }
+        state.note(|| Event::Sync);
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let (mut state, fault) = self.begin(DiskCall::Write);
+        match fault {
+            None => {
+                state.write(offset, data);
+                Ok(())
+            }
+            Some(fault) => {
+                let arrived = data.get(..fault.torn.min(data.len()));
+                if let Some(arrived) = arrived.filter(|arrived| !arrived.is_empty()) {
+                    state.write(offset, arrived);
+                }
+                Err(broken(DiskCall::Write))
+            }
+        }
+    }
+}
+
+/// Calls of one kind are held; dropping it lets them go on.
+#[derive(Debug)]
+#[must_use = "the calls go on when this is dropped"]
+pub struct Held {
+    disk: SimDisk,
+    call: DiskCall,
+}
+
+impl Held {
+    /// Waits until so many calls wait here.
+    pub fn wait_for(&self, calls: usize) {
+        let mut state = self.disk.state();
+        while count(&state.waiting, self.call) < calls {
+            state = self.disk.wait(state);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.disk.state();
+        if let Some(place) = state.held.iter().position(|call| *call == self.call) {
+            state.held.remove(place);
+        }
+        drop(state);
+        self.disk.0.moved.notify_all();
+    }
+}
+
+fn count<N: Copy + Default>(counts: &[(DiskCall, N)], call: DiskCall) -> N {
+    let found = counts.iter().find(|(kind, _)| *kind == call);
+    found.map_or_else(N::default, |(_, count)| *count)
+}
+
+fn bump<N: Copy + Default>(
+    counts: &mut Vec<(DiskCall, N)>,
+    call: DiskCall,
+    change: impl Fn(N) -> N,
+) {
+    match counts.iter_mut().find(|(kind, _)| *kind == call) {
+        Some((_, count)) => *count = change(*count),
+        None => counts.push((call, change(N::default()))),
+    }
+}
+
+/// Writes `data` at `offset`, extending with zeros as far as needed.
+fn put(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    let end = start.saturating_add(data.len());
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    if let Some(target) = bytes.get_mut(start..end) {
+        target.copy_from_slice(data);
+    }
+}
+
+/// Lets an event reach the disk, of a write the sectors that `lands` says.
+fn land(bytes: &mut Vec<u8>, event: &Event, lands: &mut dyn FnMut(u64) -> bool) {
+    match event {
+        Event::Write(offset, data) => {
+            let mut at = *offset;
+            let mut rest = data.as_slice();
+            while !rest.is_empty() {
+                let place = usize::try_from(at % SECTOR as u64).unwrap_or_default();
+                let (part, behind) = rest.split_at((SECTOR - place).min(rest.len()));
+                if lands(at) {
+                    put(bytes, at, part);
+                }
+                at += part.len() as u64;
+                rest = behind;
+            }
+        }
+        Event::SetLen(len) => {
+            if lands(0) {
+                bytes.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0);
+            }
+        }
+        Event::Sync | Event::FailedSync => {}
+    }
+}
+
+/// Lets a choice of unsynced events reach the disk, out of order where that makes a difference.
+fn lose(bytes: &mut Vec<u8>, unsynced: &mut Vec<&Event>, choice: &mut Choice) {
+    for event in unsynced.drain(..) {
+        match choice.below(4) {
+            0 => {}
+            1 => land(bytes, event, &mut |_| choice.below(2) == 0),
+            _ => land(bytes, event, &mut |_| true),
+        }
+    }
+}
+
+/// Pseudorandom numbers (`SplitMix64`): the same seed gives the same disk.
+#[derive(Debug)]
+struct Choice(u64);
+
+impl Choice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(1);
+        mix(self.0) % bound
+    }
+}
+
+/// The `number`-th output of the generator.
+pub(super) fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,525 @@
+//! What a broken disk does to callers, and what it never does to the store: every call of a scripted conversation to
+//! its disk is made to fail, once or until the disk is healed.
+//!
+//! `FAULTS_STRIDE=1` tries every call; by default the dearer runs try a part of them.
+
+mod support {
+    pub mod picture;
+    pub mod script;
+}
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::script::{Reference, STEPS, World, is_refused_by_disk, meta, reference};
+use transcript_redb::testkit::{DiskCall, SimDisk};
+use transcript_redb::{
+    Backend, Error, ErrorKind, Health, Result, Store, TranscriptHistory, TranscriptLocator,
+    TranscriptMessage, TranscriptTurn,
+};
+
+/// A way to break the disk at its n-th call from now.
+type Break = fn(&SimDisk, u64);
+
+/// How far apart the calls are that a run tries.
+fn stride(default: usize) -> usize {
+    std::env::var("FAULTS_STRIDE")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
+}
+
+/// Repeats a call until the store has recovered; it tries at most ten times a second.
+#[track_caller]
+fn eventually<T>(mut call: impl FnMut() -> Result<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match call() {
+            Ok(value) => return value,
+            Err(error) if !is_refused_by_disk(&error) => panic!("it does not recover: {error}"),
+            Err(error) if Instant::now() > deadline => panic!("it does not recover: {error}"),
+            Err(_) => thread::park_timeout(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// The pictures that a store may show after a step that ended in `result`.
+fn allowed<'r>(reference: &'r Reference, step: usize, result: &Result<()>) -> &'r [String] {
+    let (before, after) = (step..=step, step + 1..=step + 1);
+    let allowed = match result {
+        Ok(()) => after,
+        Err(error) if is_refused_by_disk(error) => before,
+        Err(error) if error.kind() == ErrorKind::Indeterminate => step..=step + 1,
+        Err(error) => panic!("{}: {error}", STEPS[step].0),
+    };
+    &reference.pictures[allowed]
+}
+
+/// Plays one step on a disk that breaks at its `nth` call, then checks the store, in this process and opened anew, and
+/// goes on with it. Answers whether the fault struck.
+fn play(reference: &Reference, step: usize, nth: u64, break_disk: Break, once: bool) -> bool {
+    let disk = SimDisk::with_bytes(reference.disks[step].clone());
+    let world = World::open(&disk).unwrap();
+    let (name, attempt) = STEPS[step];
+    let what = format!("call {nth} of {name}");
+
+    break_disk(&disk, nth);
+    let result = attempt(&world);
+    if disk.failures() == 0 {
+        assert!(result.is_ok(), "{what}: {result:?}");
+        return false;
+    }
+    if once {
+        assert_ne!(
+            result.as_ref().map_err(Error::kind),
+            Err(ErrorKind::Indeterminate),
+            "{what}: a fault that is gone leaves nothing uncertain"
+        );
+    } else if matches!(&result, Err(error) if error.kind() == ErrorKind::Indeterminate) {
+        let health = world.store.health();
+        assert!(
+            matches!(health, Health::Recovering { .. }),
+            "{what}: {health:?}"
+        );
+    }
+    disk.heal();
+
+    let shown = eventually(|| world.picture());
+    let allowed = allowed(reference, step, &result);
+    assert!(allowed.contains(&shown), "{what} ended in {result:?}");
+    assert!(matches!(world.store.health(), Health::Healthy), "{what}");
+    let copy = SimDisk::with_bytes(disk.bytes());
+    let reopened = World::open(&copy).unwrap().picture().unwrap();
+    assert_eq!(reopened, shown, "{what}, opened anew");
+
+    // The same handles go on, whether the step has still to be done or not.
+    if shown == reference.pictures[step] {
+        eventually(|| attempt(&world));
+    }
+    if let Some((_, next)) = STEPS.get(step + 1) {
+        eventually(|| next(&world));
+    }
+    let last = (step + 2).min(STEPS.len());
+    assert_eq!(
+        world.picture().unwrap(),
+        reference.pictures[last],
+        "{what}, going on"
+    );
+    drop(world);
+    let reopened = World::open(&disk).unwrap().picture().unwrap();
+    assert_eq!(
+        reopened, reference.pictures[last],
+        "{what}, closed and opened"
+    );
+    true
+}
+
+/// Breaks the disk at every `stride`-th call that some step makes. Answers how many faults struck.
+fn play_all(stride: usize, break_disk: Break, once: bool) -> usize {
+    let reference = reference();
+    let mut struck = 0;
+    for step in 0..STEPS.len() {
+        // Every step begins at another call, so that the strides do not always meet the same place of a commit.
+        let mut nth = 1 + (step % stride) as u64;
+        while play(&reference, step, nth, break_disk, once) {
+            struck += 1;
+            nth += stride as u64;
+        }
+    }
+    struck
+}
+
+#[test]
+fn a_write_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work() {
+    let struck = play_all(
+        stride(7),
+        |disk, nth| disk.fail_once(DiskCall::Write, nth),
+        true,
+    );
+    assert!(struck > 40, "{struck}");
+}
+
+#[test]
+fn a_write_that_is_torn_leaves_its_turn_whole_or_absent_and_the_store_at_work() {
+    let struck = play_all(stride(9), |disk, nth| disk.tear(nth, 100), true);
+    assert!(struck > 20, "{struck}");
+}
+
+#[test]
+fn a_sync_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work() {
+    let struck = play_all(
+        stride(1),
+        |disk, nth| disk.fail_once(DiskCall::Sync, nth),
+        true,
+    );
+    assert!(struck >= 2 * STEPS.len(), "{struck}");
+}
+
+#[test]
+fn a_read_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work() {
+    let struck = play_all(
+        stride(5),
+        |disk, nth| disk.fail_once(DiskCall::Read, nth),
+        true,
+    );
+    assert!(struck > 20, "{struck}");
+}
+
+#[test]
+fn a_disk_that_takes_no_writes_fails_each_turn_and_the_store_works_once_it_is_healed() {
+    let struck = play_all(
+        stride(13),
+        |disk, nth| disk.fail_from(DiskCall::Write, nth),
+        false,
+    );
+    assert!(struck > 10, "{struck}");
+}
+
+#[test]
+fn a_disk_that_syncs_nothing_fails_each_turn_and_the_store_works_once_it_is_healed() {
+    let struck = play_all(
+        stride(1),
+        |disk, nth| disk.fail_from(DiskCall::Sync, nth),
+        false,
+    );
+    assert!(struck >= 2 * STEPS.len(), "{struck}");
+}
+
+#[test]
+fn a_full_disk_fails_what_needs_room_and_the_store_works_once_there_is_some() {
+    let struck = play_all(1, |disk, nth| disk.fail_from(DiskCall::SetLen, nth), false);
+    assert!(struck >= 1, "{struck}");
+}
+
+fn row(text: &str) -> TranscriptMessage {
+    TranscriptMessage::user(text)
+}
+
+fn open_stem(store: &Store, stem: &str) -> Arc<dyn TranscriptHistory> {
+    let locator = store.locator();
+    locator.open_stem(stem, meta("agent", "thread")).unwrap()
+}
+
+/// A store on a simulated disk, and a written transcript in it.
+fn written() -> (SimDisk, Store, Arc<dyn TranscriptHistory>) {
+    let disk = SimDisk::new();
+    let store = disk.open(Store::builder()).unwrap();
+    let history = open_stem(&store, "main");
+    history.append(row("first")).unwrap();
+    (disk, store, history)
+}
+
+fn contents(history: &dyn TranscriptHistory) -> Vec<String> {
+    let rows = eventually(|| history.messages());
+    rows.into_iter().map(|row| row.content).collect()
+}
+
+/// Waits until so many changes stand in the queue behind the group that is being committed.
+fn wait_until_queued(store: &Store, changes: usize) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while store.stats().unwrap().queued_changes < changes {
+        assert!(Instant::now() < deadline, "the changes never queue up");
+        thread::yield_now();
+    }
+}
+
+/// Appends a row to each of six transcripts while the disk breaks with `break_disk`: the first is a group of its own, in
+/// its sync when the others queue up behind it. Answers the result of the first and those of the others.
+fn append_in_two_groups(
+    break_disk: impl FnOnce(&SimDisk),
+) -> (SimDisk, Store, Result<()>, Vec<Result<()>>) {
+    let (disk, store, first) = written();
+    let others: Vec<_> = (0..5)
+        .map(|number| open_stem(&store, &format!("other {number}")))
+        .collect();
+    let (led, followed) = thread::scope(|scope| {
+        let held = disk.hold(DiskCall::Sync);
+        let leader = scope.spawn(|| first.append(row("led")));
+        held.wait_for(1);
+        let followers: Vec<_> = others
+            .iter()
+            .map(|other| scope.spawn(|| other.append(row("followed"))))
+            .collect();
+        wait_until_queued(&store, others.len());
+        break_disk(&disk);
+        drop(held);
+        let followed = followers.into_iter().map(|it| it.join().unwrap()).collect();
+        (leader.join().unwrap(), followed)
+    });
+    (disk, store, led, followed)
+}
+
+/// Nothing of the followers appears, and their writes go through once the disk is healed.
+fn assert_followers_left_nothing(store: &Store) {
+    for number in 0..5 {
+        let other = open_stem(store, &format!("other {number}"));
+        assert!(eventually(|| other.read_session()).is_none());
+        eventually(|| other.append(row("followed")));
+        assert_eq!(contents(other.as_ref()), ["followed"]);
+    }
+}
+
+#[test]
+fn a_failed_commit_reaches_every_caller_of_its_group() {
+    let mut alone = 0;
+    for nth in 1.. {
+        let (disk, store, led, followed) =
+            append_in_two_groups(|disk| disk.fail_once(DiskCall::Sync, nth));
+        if disk.failures() == 0 {
+            break;
+        }
+        let failed = followed.iter().filter(|result| result.is_err()).count();
+        assert!(
+            failed == 0 || failed == followed.len(),
+            "sync {nth}: {followed:?}"
+        );
+        let errors = followed
+            .iter()
+            .chain([&led])
+            .filter_map(|it| it.as_ref().err());
+        for error in errors {
+            assert!(is_refused_by_disk(error), "sync {nth}: {error}");
+        }
+        if led.is_ok() && failed > 0 {
+            alone += 1;
+            assert_eq!(
+                contents(open_stem(&store, "main").as_ref()),
+                ["first", "led"]
+            );
+        }
+        if failed > 0 {
+            assert_followers_left_nothing(&store);
+        }
+    }
+    assert!(
+        alone > 0,
+        "the group of the followers fails by itself at some sync"
+    );
+}
+
+#[test]
+fn a_failed_commit_reaches_every_caller_that_queued_behind_it() {
+    let (disk, store, led, followed) =
+        append_in_two_groups(|disk| disk.fail_from(DiskCall::Sync, 1));
+    assert_eq!(led.unwrap_err().kind(), ErrorKind::Indeterminate);
+    for result in followed {
+        let error = result.unwrap_err();
+        assert!(
+            is_refused_by_disk(&error),
+            "of a follower nothing was written: {error}"
+        );
+    }
+    assert!(matches!(store.health(), Health::Recovering { .. }));
+    disk.heal();
+    assert_followers_left_nothing(&store);
+    assert!(matches!(store.health(), Health::Healthy));
+    let shown = contents(open_stem(&store, "main").as_ref());
+    assert!(shown == ["first"] || shown == ["first", "led"], "{shown:?}");
+}
+
+#[test]
+fn a_turn_of_uncertain_end_is_there_or_not_and_its_retry_says_so() {
+    let (mut kept, mut lost) = (0, 0);
+    for call in [DiskCall::Sync, DiskCall::Write] {
+        for nth in 1.. {
+            let (disk, store, history) = written();
+            let prev = history.messages().unwrap();
+            let next = [prev.clone(), vec![row("second")]].concat();
+            let meta = meta("agent", "thread");
+            let turn = TranscriptTurn::new(&prev, &next, &meta);
+            disk.fail_from(call, nth);
+            let result = history.append_turn(turn);
+            if disk.failures() == 0 {
+                break;
+            }
+            assert_eq!(
+                result.unwrap_err().kind(),
+                ErrorKind::Indeterminate,
+                "{call:?} {nth}"
+            );
+            disk.heal();
+            let shown = contents(history.as_ref());
+            let retried = history.append_turn(turn);
+            if shown == ["first"] {
+                lost += 1;
+                assert!(retried.is_ok(), "{call:?} {nth}: {retried:?}");
+            } else {
+                kept += 1;
+                assert_eq!(
+                    retried.unwrap_err().kind(),
+                    ErrorKind::Stale,
+                    "{call:?} {nth}"
+                );
+            }
+            let reopened = SimDisk::with_bytes(disk.bytes())
+                .open(Store::builder())
+                .unwrap();
+            for store in [&store, &reopened] {
+                let history = open_stem(store, "main");
+                assert_eq!(
+                    contents(history.as_ref()),
+                    ["first", "second"],
+                    "{call:?} {nth}"
+                );
+            }
+        }
+    }
+    assert!(
+        kept > 0 && lost > 0,
+        "both ends are met: {kept} kept, {lost} lost"
+    );
+}
+
+#[test]
+fn a_disk_that_reads_nothing_is_an_error_and_never_an_empty_transcript() {
+    let (disk, store, _) = written();
+    drop(store);
+    let store = disk.open(Store::builder().cache_bytes(0)).unwrap();
+    let (locator, history) = (store.locator(), open_stem(&store, "main"));
+    disk.fail_from(DiskCall::Read, 1);
+    let failed = [
+        history.read_session().map(drop),
+        history.read_display().map(drop),
+        history.messages().map(drop),
+        locator.root_for_thread("thread").map(drop),
+        locator.latest_for_agent("agent").map(drop),
+        locator.thread_spend("thread").map(drop),
+        locator.thread_transcripts("thread", None).map(drop),
+        store.records_of_stem("main").map(drop),
+        store.threads().map(drop),
+        history.append(row("second")),
+        history.clear(),
+    ];
+    for (number, result) in failed.into_iter().enumerate() {
+        let error = result.expect_err("reading is not possible");
+        assert!(is_refused_by_disk(&error), "{number}: {error}");
+    }
+    disk.heal();
+    assert_eq!(contents(history.as_ref()), ["first"]);
+}
+
+#[test]
+fn a_full_disk_still_reads_and_takes_what_needs_no_room() {
+    let (disk, _store, history) = written();
+    disk.fail_from(DiskCall::SetLen, 1);
+    let large = "x".repeat(1 << 20);
+    let error = history.append(row(&large)).unwrap_err();
+    assert!(is_refused_by_disk(&error), "{error}");
+    assert!(disk.failures() > 0);
+    assert_eq!(contents(history.as_ref()), ["first"]);
+    eventually(|| history.append(row("small")));
+    assert!(history.append(row(&large)).is_err());
+    disk.heal();
+    eventually(|| history.append(row(&large)));
+    assert_eq!(contents(history.as_ref()), ["first", "small", &large]);
+}
+
+#[test]
+fn a_broken_store_is_opened_again_at_most_ten_times_a_second() {
+    let disk = SimDisk::new();
+    let opened = Arc::new(AtomicUsize::new(0));
+    let (made, counter) = (disk.clone(), Arc::clone(&opened));
+    let store = Store::builder()
+        .with_backend(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(made.clone()))
+        })
+        .unwrap();
+    let history = open_stem(&store, "main");
+    history.append(row("first")).unwrap();
+
+    disk.fail_from(DiskCall::Write, 1);
+    let before = opened.load(Ordering::Relaxed);
+    let start = Instant::now();
+    let mut refused = 0;
+    while start.elapsed() < Duration::from_millis(250) {
+        assert!(history.append(row("never")).is_err());
+        assert!(history.messages().is_err());
+        refused += 1;
+    }
+    let tries = opened.load(Ordering::Relaxed) - before;
+    let most = start.elapsed().as_millis() as usize / 100 + 1;
+    assert!(
+        tries <= most && tries < refused,
+        "{tries} tries for {refused} calls"
+    );
+    disk.heal();
+    assert_eq!(contents(history.as_ref()), ["first"]);
+}
+
+#[test]
+fn the_health_can_be_asked_while_the_disk_hangs_in_recovery() {
+    let (disk, store, history) = written();
+    disk.fail_from(DiskCall::Sync, 1);
+    assert_eq!(
+        history.append(row("second")).unwrap_err().kind(),
+        ErrorKind::Indeterminate
+    );
+    disk.heal();
+    thread::scope(|scope| {
+        let held = disk.hold(DiskCall::Sync);
+        let reader = scope.spawn(|| contents(history.as_ref()));
+        held.wait_for(1);
+        assert!(matches!(store.health(), Health::Recovering { .. }));
+        drop(held);
+        assert!(!reader.join().unwrap().is_empty());
+    });
+    assert!(matches!(store.health(), Health::Healthy));
+}
+
+/// A disk whose writes panic once.
+#[derive(Debug)]
+struct Panicking {
+    disk: SimDisk,
+    armed: Arc<AtomicBool>,
+}
+
+impl Backend for Panicking {
+    fn len(&self) -> std::io::Result<u64> {
+        Backend::len(&self.disk)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.disk.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> std::io::Result<()> {
+        self.disk.set_len(len)
+    }
+
+    fn sync_data(&self) -> std::io::Result<()> {
+        self.disk.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
+        assert!(
+            !self.armed.swap(false, Ordering::Relaxed),
+            "the backend panics"
+        );
+        self.disk.write(offset, data)
+    }
+}
+
+#[test]
+fn a_panic_under_a_commit_is_an_error_of_its_callers_and_the_store_goes_on() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let (disk, arm) = (SimDisk::new(), Arc::clone(&armed));
+    let store = Store::builder()
+        .with_backend(move |_| {
+            Ok(Box::new(Panicking {
+                disk: disk.clone(),
+                armed: Arc::clone(&arm),
+            }))
+        })
+        .unwrap();
+    let history = open_stem(&store, "main");
+    history.append(row("first")).unwrap();
+    armed.store(true, Ordering::Relaxed);
+    let refused = history.append(row("second")).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Corrupted, "{refused}");
+    assert_eq!(contents(history.as_ref()), ["first"]);
+    history.append(row("third")).unwrap();
+    assert_eq!(contents(history.as_ref()), ["first", "third"]);
+}
