@@ -13,6 +13,7 @@ mod generate;
 mod op;
 mod pair;
 mod recount;
+mod regressions;
 mod rng;
 mod run;
 mod values;

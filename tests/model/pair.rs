@@ -24,8 +24,8 @@ use super::world::World;
 pub enum Reads {
     /// What the step touched, and a sample of the rest.
     Sampled,
-    /// Everything.
-    All,
+    /// What the step touched; the rest at the end of the sequence.
+    AtEnd,
 }
 
 /// What a usage was recorded under.
@@ -48,7 +48,7 @@ struct Token {
 /// Changes with every record that a log takes, but tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogSize {
-    generations: usize,
+    generations: u32,
     shown: usize,
     unattached: usize,
 }
@@ -67,14 +67,19 @@ pub struct Pair {
     pub to_memory: BTreeMap<Uuid, Uuid>,
     /// The stems of the written transcripts, in the order of their first writes.
     pub created: Vec<String>,
+    /// The newest headers of the written transcripts, by stem.
+    pub metas: BTreeMap<String, TranscriptMeta>,
     /// By record of the redb store.
     pub recorded: BTreeMap<Uuid, Recorded>,
     /// By record of the redb store: the clock at the write.
     pub written_at: BTreeMap<Uuid, String>,
     /// By the stem of generation 0: how many calls wrote, and when the last one did.
     writes: BTreeMap<String, (usize, String)>,
+    pub seed: u64,
     pub rng: Rng,
     pub reads: Reads,
+    /// Whether the transcript at hand is compared to the letter.
+    pub strict: bool,
 }
 
 /// What a step did.
@@ -104,11 +109,14 @@ impl Pair {
             to_redb: BTreeMap::new(),
             to_memory: BTreeMap::new(),
             created: Vec::new(),
+            metas: BTreeMap::new(),
             recorded: BTreeMap::new(),
             written_at: BTreeMap::new(),
             writes: BTreeMap::new(),
+            seed,
             rng: Rng::new(seed ^ 0x5EED),
             reads,
+            strict: true,
         }
     }
 
@@ -190,7 +198,7 @@ impl Pair {
                 cut,
                 seed,
             } => {
-                let session = self.session(*session, *generation)?;
+                let session = self.session(*session, *generation);
                 let seed = seed.value();
                 let memory =
                     self.memory
@@ -212,7 +220,7 @@ impl Pair {
                 provenance,
                 expected,
             } => {
-                let session = self.session(*session, *generation)?;
+                let session = self.session(*session, *generation);
                 let mut append = BackgroundAppend::new(*key, provenance.clone());
                 append.expected_generation = *expected;
                 let row = row.message();
@@ -331,7 +339,7 @@ impl Pair {
         seed: &Meta,
         slot: usize,
     ) -> Checked<Option<Touched>> {
-        let session = self.session(session, generation)?;
+        let session = self.session(session, generation);
         let stored = self.rows_of(&session.session_id())?.unwrap_or_default();
         let baseline = baseline.map(|baseline| baseline_rows(baseline, &stored));
         let begin = |locator: &dyn TranscriptLocator| match &baseline {
@@ -357,8 +365,7 @@ impl Pair {
     fn head(&mut self, session: usize, slot: usize) -> Checked<Option<Touched>> {
         let reference = self.world.sessions[session].clone();
         let found = read("head", self.store.head(&reference))?;
-        let chain = read("session_chain", self.memory.session_chain(&reference))?;
-        let head = chain.last().map(|head| head.generation);
+        let head = self.chain_of(&base_of(&reference)).checked_sub(1);
         same("the generation of a token", &head, &found.map(|it| it.generation))?;
         if let Some(token) = found {
             self.tokens[slot] = Some(Token {
@@ -376,14 +383,15 @@ impl Pair {
     }
 
     fn log_size(&self, session: &SessionRef) -> Checked<LogSize> {
-        let chain = read("session_chain", self.memory.session_chain(session))?;
+        let generations = self.chain_of(&base_of(session));
         let mut size = LogSize {
-            generations: chain.len(),
+            generations,
             shown: 0,
             unattached: 0,
         };
-        if let Some(head) = chain.last() {
-            let handle = read("open", self.memory.open_session(head, Meta::default().value()))?;
+        if let Some(head) = generations.checked_sub(1) {
+            let head = generation_of(session, head);
+            let handle = read("open", self.memory.open_session(&head, Meta::default().value()))?;
             let display = read("display", handle.read_display())?.expect("it is written");
             size.shown = display.records.len();
             size.unattached = display.unattached.len();
@@ -494,10 +502,7 @@ impl Pair {
     fn handles(&self, at: At, seed: &Meta) -> Checked<Option<(String, Handle, Handle)>> {
         let open = |locator: &dyn TranscriptLocator| match at {
             At::Session(session, generation) => {
-                let session = match self.session(session, generation) {
-                    Ok(session) => session,
-                    Err(divergence) => return Some(Err(divergence)),
-                };
+                let session = self.session(session, generation);
                 Some(read("open_session", locator.open_session(&session, seed.value())))
             }
             At::Stem(stem) => {
@@ -521,15 +526,15 @@ impl Pair {
         Ok(Some((base, memory, redb)))
     }
 
-    fn session(&self, index: usize, generation: Gen) -> Checked<SessionRef> {
+    fn session(&self, index: usize, generation: Gen) -> SessionRef {
         let session = &self.world.sessions[index];
-        let chain = read("session_chain", self.memory.session_chain(session))?;
+        let written = self.chain_of(&base_of(session));
         let number = match generation {
-            Gen::Head => chain.last().map_or(0, |head| head.generation),
-            Gen::Next => chain.last().map_or(0, |head| head.generation + 1),
+            Gen::Head => written.saturating_sub(1),
+            Gen::Next => written,
             Gen::Number(number) => number,
         };
-        Ok(generation_of(session, number))
+        generation_of(session, number)
     }
 
     /// The live context of a stem, if it is written.
@@ -545,10 +550,9 @@ impl Pair {
             return Ok(rows);
         }
         let (base, generation) = split(stem);
-        match generation {
-            0 => Ok(Vec::new()),
-            1 => Ok(self.rows_of(base)?.unwrap_or_default()),
-            n => Ok(self.rows_of(&format!("{base}.g{}", n - 1))?.unwrap_or_default()),
+        match generation.checked_sub(1) {
+            None => Ok(Vec::new()),
+            Some(before) => Ok(self.rows_of(&stem_of(base, before))?.unwrap_or_default()),
         }
     }
 }
@@ -582,6 +586,14 @@ pub fn base_of(session: &SessionRef) -> String {
 
 pub fn base_of_stem(stem: &str) -> &str {
     split(stem).0
+}
+
+/// The stem of a generation.
+pub fn stem_of(base: &str, generation: u32) -> String {
+    match generation {
+        0 => base.to_owned(),
+        _ => format!("{base}.g{generation}"),
+    }
 }
 
 /// Parts a stem of the world: none of its names ends like a generation.

@@ -24,7 +24,7 @@ struct Sequence {
 impl Sequence {
     fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x0DD5);
-        let length = rng.weighted(&[(3, 60), (4, 150), (2, 300), (1, 600)]);
+        let length = rng.weighted(&[(6, 40), (6, 80), (3, 160), (1, 400)]);
         let on_disk = rng.percent(20);
         let mut generator = Generator::new(seed, &World::new());
         Self {
@@ -55,6 +55,20 @@ pub fn check(seed: u64) -> usize {
     );
 }
 
+/// Runs a sequence in memory and on disk; panics if the stores disagree.
+pub fn agree_on(ops: &[Op]) {
+    for on_disk in [false, true] {
+        let sequence = Sequence {
+            seed: 0,
+            on_disk,
+            ops: ops.to_vec(),
+        };
+        if let Err((step, divergence)) = run(&sequence, ops, Reads::AtEnd) {
+            panic!("the stores disagree at step {step}: {divergence:?}");
+        }
+    }
+}
+
 /// Runs operations on a new pair of stores. An error tells how many of them it took; the checks at the end of a
 /// sequence count as one more.
 fn run(sequence: &Sequence, ops: &[Op], reads: Reads) -> Result<(), (usize, Divergence)> {
@@ -78,10 +92,10 @@ fn caught(step: impl FnOnce() -> Checked) -> Checked {
 }
 
 /// Leaves out as many operations as possible while the stores still disagree. `None` if they agree when everything is
-/// compared after each step.
+/// compared at the end.
 fn shorten(sequence: &Sequence, steps: usize) -> Option<(Vec<Op>, Divergence)> {
     let started = Instant::now();
-    let fails = |ops: &[Op]| match run(sequence, ops, Reads::All) {
+    let fails = |ops: &[Op]| match run(sequence, ops, Reads::AtEnd) {
         Ok(()) => None,
         Err((steps, divergence)) => Some((ops[..steps.min(ops.len())].to_vec(), divergence)),
     };
