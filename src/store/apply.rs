@@ -3,7 +3,7 @@
 //! Applying decides nothing that a caller could be told: a change was planned completely before it came here. What is
 //! given here (positions, stem ids, name ids) follows from the tables and the order of the changes alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use redb::{ReadableTable as _, Table, WriteTransaction};
@@ -13,7 +13,7 @@ use super::change::{Change, CountedUsage, NewRecord, SealPredecessor};
 use super::database::{storage_error, table_error};
 use super::hash::Seed;
 use super::head::{
-    Birth, Head, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run,
+    Birth, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run,
     source_code,
 };
 use super::tables::{self, HourKey, SpendKey, id_key};
@@ -161,6 +161,20 @@ impl<'t> Writer<'t> {
         for record in &change.records {
             self.append(change.transcript, &mut transcript, record)?;
         }
+        let mut usages = change.records.iter().filter_map(|it| it.usage.as_ref());
+        if let Some(first) = usages.next() {
+            let meta = &transcript.head.meta;
+            let thread = self.thread(birth.session, meta)?;
+            let place = Place {
+                transcript: change.transcript,
+                session: birth.session,
+                thread: self.names.id(&thread)?,
+                agent: self.names.id(&meta.agent_name)?,
+            };
+            for usage in std::iter::once(first).chain(usages) {
+                self.spend.add(&mut self.names, place, usage)?;
+            }
+        }
         self.heads.insert(change.transcript, transcript);
         Ok(())
     }
@@ -179,10 +193,7 @@ impl<'t> Writer<'t> {
         }
         match self.transcripts.get(id).map_err(storage_error)? {
             Some(bytes) => Transcript::decode(bytes.value()),
-            None => Err(Error::Corrupted {
-                what: "the head of a transcript".to_owned(),
-                at: format!("transcript {id} is missing"),
-            }),
+            None => Err(missing_head(id)),
         }
     }
 
@@ -212,11 +223,37 @@ impl<'t> Writer<'t> {
                 .insert((session, key.as_slice(), id, record.seq), ())
                 .map_err(storage_error)?;
         }
-        if let Some(usage) = &record.usage {
-            self.spend
-                .add(&mut self.names, id, session, &transcript.head, usage)?;
-        }
         Ok(())
+    }
+
+    /// The thread that a usage is recorded under: that of the written root above its session, whose header is `own`,
+    /// else that of its own header.
+    fn thread(&self, session: u64, own: &TranscriptMeta) -> Result<String> {
+        let named = |meta: &TranscriptMeta| thread_of(meta).unwrap_or_default().to_owned();
+        let mut passed = HashSet::from([session]);
+        let mut top = session;
+        while let Some(parent) = self.stems.get(top)?.parent {
+            // A forged digest can make a session its own ancestor.
+            if !passed.insert(parent) {
+                return Ok(named(own));
+            }
+            top = parent;
+        }
+        let mut generations = self
+            .generations
+            .range((top, 0)..=(top, u32::MAX))
+            .map_err(storage_error)?;
+        let Some(head) = generations.next_back().filter(|_| top != session) else {
+            return Ok(named(own));
+        };
+        let head = head.map_err(storage_error)?.1.value();
+        if let Some(transcript) = self.heads.get(&head) {
+            return Ok(named(&transcript.head.meta));
+        }
+        match self.transcripts.get(head).map_err(storage_error)? {
+            Some(bytes) => Ok(named(&Transcript::decode(bytes.value())?.head.meta)),
+            None => Err(missing_head(head)),
+        }
     }
 
     fn flush(mut self) -> Result<()> {
@@ -232,6 +269,13 @@ impl<'t> Writer<'t> {
             .insert("state", state.as_slice())
             .map_err(storage_error)?;
         Ok(())
+    }
+}
+
+fn missing_head(id: u64) -> Error {
+    Error::Corrupted {
+        what: "the head of a transcript".to_owned(),
+        at: format!("transcript {id} is missing"),
     }
 }
 
@@ -591,6 +635,15 @@ struct Spend<'t> {
     hour_totals: BTreeMap<HourKey, Totals>,
 }
 
+/// Where the usages of a change are added.
+#[derive(Clone, Copy)]
+struct Place {
+    transcript: u64,
+    session: u64,
+    thread: u64,
+    agent: u64,
+}
+
 impl<'t> Spend<'t> {
     fn open(transaction: &'t WriteTransaction) -> Result<Self> {
         Ok(Self {
@@ -605,25 +658,18 @@ impl<'t> Spend<'t> {
         })
     }
 
-    fn add(
-        &mut self,
-        names: &mut Names<'_>,
-        transcript: u64,
-        session: u64,
-        head: &Head,
-        usage: &CountedUsage,
-    ) -> Result<()> {
-        let agent = names.id(&head.meta.agent_name)?;
-        let thread = names.id(thread_of(&head.meta).unwrap_or_default())?;
+    fn add(&mut self, names: &mut Names<'_>, at: Place, usage: &CountedUsage) -> Result<()> {
         let provider = names.id(&usage.provider)?;
         let model = names.id(&usage.model)?;
         let source = source_code(usage.source);
         self.transcript_totals
-            .entry((transcript, agent, provider, model, source))
+            .entry((at.transcript, at.agent, provider, model, source))
             .or_default()
             .add(&usage.totals);
         self.hour_totals
-            .entry((usage.hour, thread, session, agent, provider, model, source))
+            .entry((
+                usage.hour, at.thread, at.session, at.agent, provider, model, source,
+            ))
             .or_default()
             .add(&usage.totals);
         Ok(())
