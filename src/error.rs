@@ -15,12 +15,16 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// whole.
 ///
 /// [`Error::kind`] gives the class of an error without its data. A new variant may be added in any release.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The generation takes no further write: a successor has been written, or one is reserved and about to be.
     ///
     /// Ask for the session's head generation and write there.
+    #[error(
+        "transcript {} is sealed: a later generation has begun or is reserved; write to the session's head generation",
+        Shown(stem)
+    )]
     Sealed {
         /// The stem of the sealed generation.
         stem: String,
@@ -28,6 +32,11 @@ pub enum Error {
     /// The live context is not the one the caller's baseline says: somebody else wrote in between.
     ///
     /// Read the transcript again and repeat the turn on what is there now.
+    #[error(
+        "transcript {} was changed by another writer: the {expected} rows of the baseline are not the {found} rows that \
+         are stored; read it again and repeat the call",
+        Shown(stem)
+    )]
     Stale {
         /// The stem of the transcript.
         stem: String,
@@ -37,16 +46,29 @@ pub enum Error {
         found: usize,
     },
     /// Another live handle holds the slot of this generation and has not written it yet.
+    #[error(
+        "generation {} is reserved by another handle that has not written it yet; wait for that handle, or release the \
+         reservation",
+        Shown(stem)
+    )]
     Reserved {
         /// The stem of the reserved generation.
         stem: String,
     },
     /// The successor generation is already written.
+    #[error(
+        "generation {} is already written; continue from the session's head generation",
+        Shown(stem)
+    )]
     GenerationExists {
         /// The stem of the generation that exists.
         stem: String,
     },
     /// The session has as many generations as a session can have.
+    #[error(
+        "generation {} would be over the limit of {limit}; continue in a new session",
+        Shown(stem)
+    )]
     GenerationLimit {
         /// The stem of the generation that would have been one too many.
         stem: String,
@@ -54,21 +76,35 @@ pub enum Error {
         limit: u32,
     },
     /// The call needs a transcript that was written, and nothing was ever written to this one.
+    #[error(
+        "nothing was ever written to transcript {}; write its first turn before",
+        Shown(stem)
+    )]
     NotWritten {
         /// The stem of the transcript.
         stem: String,
     },
     /// The transcript that the handle has seen was deleted. A handle never writes it anew by accident: open another.
+    #[error(
+        "transcript {} was deleted since this handle saw it; open a new handle to begin anew",
+        Shown(stem)
+    )]
     Deleted {
         /// The stem of the deleted transcript.
         stem: String,
     },
     /// No row of the live context has the message id to cut before.
+    #[error(
+        "no row in the live context of transcript {} has the given message id; read it again and choose one that is \
+         there",
+        Shown(stem)
+    )]
     UnknownMessageId {
         /// The stem of the transcript.
         stem: String,
     },
     /// A row, usage or header that this call cannot store.
+    #[error("transcript {} cannot take this: {reason}", Shown(stem))]
     InvalidMessage {
         /// The stem of the transcript.
         stem: String,
@@ -76,6 +112,7 @@ pub enum Error {
         reason: String,
     },
     /// An id, key, stem or role that the store cannot hold.
+    #[error("invalid {what}: {reason}")]
     InvalidId {
         /// Which id it is.
         what: &'static str,
@@ -83,11 +120,13 @@ pub enum Error {
         reason: String,
     },
     /// A page cursor that no page of this store gave out.
+    #[error("invalid cursor: {reason}; begin again with the newest page")]
     InvalidCursor {
         /// What is wrong with it.
         reason: String,
     },
     /// Something is larger than the store takes.
+    #[error("{what} is too large: {size}, the limit is {limit}; reduce it and repeat the call")]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -97,11 +136,16 @@ pub enum Error {
         limit: u64,
     },
     /// The store was opened for reading only.
+    #[error("store {} is open for reading only; open it for writing to change it",
+        Shown(&path.to_string_lossy()))]
     ReadOnly {
         /// The store's file.
         path: PathBuf,
     },
     /// Another process, or another `Store` of this one, has the file open.
+    #[error("store {} is already open{}; close it there, or share that `Store`",
+        Shown(&path.to_string_lossy()),
+        Holder(*holder))]
     AlreadyOpen {
         /// The store's file.
         path: PathBuf,
@@ -109,11 +153,16 @@ pub enum Error {
         holder: Option<u32>,
     },
     /// The store was not closed cleanly and a read-only open may not repair it: open it once for writing.
+    #[error("store {} was not closed cleanly; open it once for writing to recover it",
+        Shown(&path.to_string_lossy()))]
     NeedsRecovery {
         /// The store's file.
         path: PathBuf,
     },
     /// The file was written by a newer version of this crate. Nothing in it was changed.
+    #[error(
+        "the store has format version {found}, this build reads up to {supported}; use a newer version of the library"
+    )]
     NewerFormat {
         /// The format version of the file.
         found: u32,
@@ -121,6 +170,7 @@ pub enum Error {
         supported: u32,
     },
     /// Stored bytes are damaged. Damage is an error where it is met, never a shorter answer.
+    #[error("the store is damaged: {what} at {at}; restore a backup or salvage what is readable")]
     Corrupted {
         /// What is damaged.
         what: String,
@@ -128,6 +178,7 @@ pub enum Error {
         at: String,
     },
     /// The call does not go together with what is stored.
+    #[error("conflict in transcript {}: {reason}", Shown(stem))]
     Conflict {
         /// The stem of the transcript.
         stem: String,
@@ -135,11 +186,13 @@ pub enum Error {
         reason: String,
     },
     /// The store is occupied by work that needs it alone: try again later.
+    #[error("the store is busy: {what}; try again later")]
     Busy {
         /// What occupies it.
         what: &'static str,
     },
     /// The operating system refused a file operation. Nothing of the call will ever appear in the store.
+    #[error("file error while {what}; no change was made")]
     Io {
         /// What was being done.
         what: String,
@@ -147,6 +200,7 @@ pub enum Error {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The database underneath failed. Nothing of the call will ever appear in the store.
+    #[error("database error while {what}; no change was made")]
     Storage {
         /// What was being done.
         what: String,
@@ -157,6 +211,9 @@ pub enum Error {
     ///
     /// The turn is wholly there or wholly not. The next successful read tells; a retry succeeds or answers
     /// [`Error::Stale`].
+    #[error(
+        "disk failure while {what}: the call took effect wholly or not at all; read again to see which"
+    )]
     Indeterminate {
         /// What was being done.
         what: String,
@@ -164,6 +221,7 @@ pub enum Error {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// An error of a store by others; see [`Error::other`].
+    #[error(transparent)]
     Other {
         /// The cause.
         source: Arc<dyn std::error::Error + Send + Sync>,
@@ -268,135 +326,20 @@ impl Error {
     }
 }
 
-impl fmt::Display for Error {
-    #[expect(
-        clippy::too_many_lines,
-        reason = "one table of messages, read best whole"
-    )]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sealed { stem } => write!(
-                f,
-                "transcript {} is sealed: a later generation has begun or is reserved; \
-                 write to the session's head generation",
-                Shown(stem)
-            ),
-            Self::Stale {
-                stem,
-                expected,
-                found,
-            } => write!(
-                f,
-                "transcript {} was changed by another writer: the {expected} rows of the baseline \
-                 are not the {found} rows that are stored; read it again and repeat the call",
-                Shown(stem)
-            ),
-            Self::Reserved { stem } => write!(
-                f,
-                "generation {} is reserved by another handle that has not written it yet; \
-                 wait for that handle, or release the reservation",
-                Shown(stem)
-            ),
-            Self::GenerationExists { stem } => write!(
-                f,
-                "generation {} is already written; continue from the session's head generation",
-                Shown(stem)
-            ),
-            Self::GenerationLimit { stem, limit } => write!(
-                f,
-                "generation {} would be over the limit of {limit}; continue in a new session",
-                Shown(stem)
-            ),
-            Self::NotWritten { stem } => write!(
-                f,
-                "nothing was ever written to transcript {}; write its first turn before",
-                Shown(stem)
-            ),
-            Self::Deleted { stem } => write!(
-                f,
-                "transcript {} was deleted since this handle saw it; open a new handle to begin anew",
-                Shown(stem)
-            ),
-            Self::UnknownMessageId { stem } => write!(
-                f,
-                "no row in the live context of transcript {} has the given message id; \
-                 read it again and choose one that is there",
-                Shown(stem)
-            ),
-            Self::InvalidMessage { stem, reason } => {
-                write!(f, "transcript {} cannot take this: {reason}", Shown(stem))
-            }
-            Self::InvalidId { what, reason } => write!(f, "invalid {what}: {reason}"),
-            Self::InvalidCursor { reason } => write!(
-                f,
-                "invalid cursor: {reason}; begin again with the newest page"
-            ),
-            Self::TooLarge { what, size, limit } => write!(
-                f,
-                "{what} is too large: {size}, the limit is {limit}; reduce it and repeat the call"
-            ),
-            Self::ReadOnly { path } => write!(
-                f,
-                "store {} is open for reading only; open it for writing to change it",
-                Shown(&path.to_string_lossy())
-            ),
-            Self::AlreadyOpen { path, holder } => {
-                let path = path.to_string_lossy();
-                write!(f, "store {} is already open", Shown(&path))?;
-                if let Some(pid) = holder {
-                    write!(f, " in process {pid}")?;
-                }
-                f.write_str("; close it there, or share that `Store`")
-            }
-            Self::NeedsRecovery { path } => write!(
-                f,
-                "store {} was not closed cleanly; open it once for writing to recover it",
-                Shown(&path.to_string_lossy())
-            ),
-            Self::NewerFormat { found, supported } => write!(
-                f,
-                "the store has format version {found}, this build reads up to {supported}; \
-                 use a newer version of the library"
-            ),
-            Self::Corrupted { what, at } => write!(
-                f,
-                "the store is damaged: {what} at {at}; \
-                 restore a backup or salvage what is readable"
-            ),
-            Self::Conflict { stem, reason } => {
-                write!(f, "conflict in transcript {}: {reason}", Shown(stem))
-            }
-            Self::Busy { what } => write!(f, "the store is busy: {what}; try again later"),
-            Self::Io { what, .. } => write!(f, "file error while {what}; no change was made"),
-            Self::Storage { what, .. } => {
-                write!(f, "database error while {what}; no change was made")
-            }
-            Self::Indeterminate { what, .. } => write!(
-                f,
-                "disk failure while {what}: the call took effect wholly or not at all; \
-                 read again to see which"
-            ),
-            Self::Other { source } => fmt::Display::fmt(source, f),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            // The inner error and not its `Arc`, so that a caller can downcast it.
-            Self::Io { source, .. }
-            | Self::Storage { source, .. }
-            | Self::Indeterminate { source, .. } => Some(source.as_ref()),
-            // `Other` shows its source as its own message, so the chain goes on behind it.
-            Self::Other { source } => source.source(),
-            _ => None,
-        }
-    }
-}
-
 /// A name as an error message shows it: quoted, control characters escaped, and shortened, since a stem may be long.
 struct Shown<'a>(&'a str);
+
+/// The process that has a store open, where it is known.
+struct Holder(Option<u32>);
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => write!(f, " in process {pid}"),
+            None => Ok(()),
+        }
+    }
+}
 
 impl Shown<'_> {
     /// How many characters of a name are shown; a whole stem of a session and one sub-agent fits.
@@ -506,27 +449,17 @@ mod tests {
 
     #[test]
     fn the_cause_of_a_failed_file_operation_can_be_reached_by_its_type() {
-        for error in [
-            Error::Io {
-                what: "syncing the journal".to_owned(),
-                source: disk_full(),
-            },
-            Error::Storage {
-                what: "committing".to_owned(),
-                source: disk_full(),
-            },
-            Error::Indeterminate {
-                what: "committing".to_owned(),
-                source: disk_full(),
-            },
-        ] {
-            let cause = error.source().and_then(|cause| cause.downcast_ref());
-            assert_eq!(
-                cause.map(io::Error::kind),
-                Some(io::ErrorKind::StorageFull),
-                "{error:?}"
-            );
-        }
+        let error = Error::Io {
+            what: "syncing the file".to_owned(),
+            source: disk_full(),
+        };
+        let shown = error.source().map(ToString::to_string);
+        assert_eq!(shown, Some(disk_full().to_string()));
+        let Error::Io { source, .. } = &error else {
+            panic!("it was made as an I/O error");
+        };
+        let cause = source.downcast_ref().map(io::Error::kind);
+        assert_eq!(cause, Some(io::ErrorKind::StorageFull));
     }
 
     #[test]
