@@ -24,6 +24,7 @@ mod stats;
 mod tables;
 mod types;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use uuid::Uuid;
 
 #[cfg(feature = "testkit")]
 pub use backend::{Backend, StoreFile};
-pub use builder::{Durability, StoreBuilder};
+pub use builder::{Compression, Durability, StoreBuilder};
 pub use database::Health;
 #[cfg(feature = "testkit")]
 pub use environment::Environment;
@@ -128,8 +129,14 @@ impl Store {
         })
     }
 
-    /// Lists sessions. Costs the number of transcripts in the store.
-    pub fn sessions(&self, query: &SessionQuery) -> Result<Vec<SessionSummary>> {
+    /// Lists the root sessions, the one written last first. Costs the number of transcripts in the store.
+    pub fn sessions(&self) -> Result<Vec<SessionSummary>> {
+        self.sessions_matching(&SessionQuery::default())
+    }
+
+    /// Lists sessions: of one thread, with sub-agents, by creation, only some. Costs the number of transcripts in the
+    /// store.
+    pub fn sessions_matching(&self, query: &SessionQuery) -> Result<Vec<SessionSummary>> {
         self.engine.read(|reader| reader.sessions(query))
     }
 
@@ -139,8 +146,8 @@ impl Store {
     }
 
     /// Sums spend. Costs the totals that are summed, not the records behind them.
-    pub fn spend(&self, query: &SpendQuery) -> Result<Vec<SpendRow>> {
-        self.engine.read(|reader| reader.spend(query))
+    pub fn spend(&self, query: impl Borrow<SpendQuery>) -> Result<Vec<SpendRow>> {
+        self.engine.read(|reader| reader.spend(query.borrow()))
     }
 
     /// Names the head of a session as it is now, durable; None if the session was never written. Any generation may be

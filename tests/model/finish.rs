@@ -199,7 +199,7 @@ impl Pair {
                 order: ListOrder::Created,
                 ..SessionQuery::default()
             };
-            let listed = read("sessions", self.store.sessions(&query))?;
+            let listed = read("sessions", self.store.sessions_matching(&query))?;
             let found: Vec<_> = listed.iter().map(|it| base_of_stem(&it.stem)).collect();
             let expected = bases.iter().rev().filter(|it| children || is_root(it));
             let expected: Vec<_> = expected.map(String::as_str).collect();
@@ -208,14 +208,14 @@ impl Pair {
                 self.check_summary(summary)?;
             }
             let query = SessionQuery { children, ..SessionQuery::default() };
-            let updated = read("sessions", self.store.sessions(&query))?;
+            let updated = read("sessions", self.store.sessions_matching(&query))?;
             let times: Vec<_> = updated.iter().map(|it| time(&it.updated)).collect();
             holds(times.is_sorted_by(|a, b| a >= b), || {
                 format!("the sessions, last written first: {times:?}")
             })?;
             same("both orders", &listed.len(), &updated.len())?;
             let query = SessionQuery { limit: Some(2), ..query };
-            let limited = read("sessions", self.store.sessions(&query))?;
+            let limited = read("sessions", self.store.sessions_matching(&query))?;
             same("the first sessions", &updated[..updated.len().min(2)], &limited)?;
         }
         for thread in THREADS {
@@ -224,7 +224,7 @@ impl Pair {
                 thread: Some(thread.to_owned()),
                 ..SessionQuery::default()
             };
-            let listed = read("sessions", self.store.sessions(&query))?;
+            let listed = read("sessions", self.store.sessions_matching(&query))?;
             let found: BTreeSet<_> = listed.iter().map(|it| base_of_stem(&it.stem)).collect();
             let named = |base: &&String| {
                 let head = self.head_meta(base).thread_id.as_deref().map(str::trim);

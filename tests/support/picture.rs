@@ -19,7 +19,7 @@ pub fn picture(store: &Store, threads: &[&str], stems: &[&str]) -> Result<String
     for stem in stems {
         show_transcript(store, stem, &mut out)?;
     }
-    let mut summaries = store.sessions(&SessionQuery {
+    let mut summaries = store.sessions_matching(&SessionQuery {
         children: true,
         ..SessionQuery::default()
     })?;
