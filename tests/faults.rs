@@ -5,6 +5,7 @@
 
 mod support {
     pub mod picture;
+    pub mod reference;
     pub mod script;
 }
 
@@ -13,7 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::script::{Reference, STEPS, World, is_refused_by_disk, meta, reference};
+use support::reference::{Reference, reference};
+use support::script::{STEPS, World, meta};
 use transcript_redb::testkit::{DiskCall, SimDisk};
 use transcript_redb::{
     Backend, Error, ErrorKind, Health, Result, Store, TranscriptHistory, TranscriptLocator,
@@ -29,6 +31,11 @@ fn stride(default: usize) -> usize {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(default)
+}
+
+/// Whether the disk is to blame, and the store promises that nothing of the call will ever appear.
+fn is_refused_by_disk(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Storage)
 }
 
 /// Repeats a call until the store has recovered; it tries at most ten times a second.

@@ -35,6 +35,15 @@ pub enum Durability {
     Immediate,
 }
 
+/// How records are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+}
+
 /// Options of a store. Each has a default that suits most hosts.
 #[must_use]
 pub struct StoreBuilder {
@@ -81,6 +90,20 @@ impl StoreBuilder {
         self
     }
 
+    /// Bytes of changes that may be committed without a checkpoint. Every commit is one in this version, so any value
+    /// is kept.
+    pub fn checkpoint_bytes(self, bytes: u64) -> Self {
+        let _ = bytes;
+        self
+    }
+
+    /// How records are compressed. [`Compression::None`] is the only way so far.
+    pub fn compression(self, compression: Compression) -> Self {
+        match compression {
+            Compression::None => self,
+        }
+    }
+
     /// Bytes of a record, encoded; a larger one is [`Error::TooLarge`]. 256 MiB unless set, 512 MiB at most.
     pub fn record_limit(mut self, bytes: u64) -> Self {
         self.record_limit = bytes.min(MAX_RECORD_LIMIT);
@@ -125,6 +148,8 @@ impl StoreBuilder {
     }
 
     fn open_writer(self, path: PathBuf) -> Result<Store> {
+        // Where no store can be, no lock file is left.
+        is_vacant(&path)?;
         let store_lock = StoreLock::acquire(&path)?;
         let (file, lock) = if is_vacant(&path)? {
             self.create(&path)?

@@ -20,6 +20,9 @@ use crate::{Error, Result};
 /// At most one attempt to re-open in this time.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
 
+/// What is damaged where redb itself says so.
+const THE_FILE: &str = "the database file";
+
 /// The first bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
 
@@ -139,9 +142,9 @@ impl Database {
         let Some(open) = guard.as_ref() else {
             return Err(self.closed());
         };
-        let result = attempt(|| read(&open.begin_read()?));
+        let result = guarded(|| read(&open.begin_read()?));
         drop(guard);
-        result.map_err(|failure| self.note(failure))
+        result.map_err(|error| self.note(error))
     }
 
     /// Runs `write` in a transaction and commits it, durable when this returns.
@@ -161,7 +164,7 @@ impl Database {
             }
             None => return Err(WriteError::Refused(self.closed())),
         };
-        let applied = attempt(|| {
+        let applied = guarded(|| {
             let mut transaction = database.begin_write().map_err(transaction_error)?;
             // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
             // that opening after a crash never walks the file.
@@ -170,17 +173,17 @@ impl Database {
             Ok((transaction, value))
         });
         let result = match applied {
-            Ok((transaction, value)) => attempt(|| transaction.commit().map_err(commit_error))
+            Ok((transaction, value)) => guarded(|| transaction.commit().map_err(commit_error))
                 .map(|()| value)
-                .map_err(|failure| (true, failure)),
-            Err(failure) => Err((false, failure)),
+                .map_err(|error| (true, error)),
+            Err(error) => Err((false, error)),
         };
         drop(guard);
-        result.map_err(|(committing, failure)| {
+        result.map_err(|(committing, error)| {
             if committing {
-                WriteError::Uncertain(self.trouble_with(failure.error))
+                WriteError::Uncertain(self.trouble_with(error))
             } else {
-                WriteError::Refused(self.note(failure))
+                WriteError::Refused(self.note(error))
             }
         })
     }
@@ -243,10 +246,7 @@ impl Database {
             .is_empty()
             .map_err(|error| io("reading the database file", error))?
         {
-            return Err(Error::Corrupted {
-                what: "the database file".to_owned(),
-                at: "it has become empty".to_owned(),
-            });
+            return Err(damaged("it has become empty"));
         }
         let open = if self.read_only {
             open_read_only(&self.path, backend, self.cache_bytes)?
@@ -255,10 +255,7 @@ impl Database {
         };
         let found = guarded(|| identify(&open.begin_read()?))?;
         if found.id != self.id {
-            return Err(Error::Corrupted {
-                what: "the database file".to_owned(),
-                at: "it has become another store".to_owned(),
-            });
+            return Err(damaged("it has become another store"));
         }
         Ok(open)
     }
@@ -297,10 +294,9 @@ impl Database {
         }
     }
 
-    /// Remembers a failure after which the database has to be opened again, and answers its error.
-    fn note(&self, failure: Failure) -> Error {
-        let Failure { error, panicked } = failure;
-        if panicked || matches!(error, Error::Io { .. } | Error::Storage { .. }) {
+    /// Remembers an error after which the database has to be opened again.
+    fn note(&self, error: Error) -> Error {
+        if needs_reopening(&error) {
             self.trouble_with(error)
         } else {
             error
@@ -533,33 +529,19 @@ fn foreign(at: &str) -> Error {
     }
 }
 
-/// How something that was done with an open database failed.
-struct Failure {
-    error: Error,
-    /// The database is in no state to go on: a lock inside it may be poisoned.
-    panicked: bool,
-}
-
 /// Runs a closure and turns a panic into an error: redb answers some kinds of damage with one.
-fn attempt<T>(run: impl FnOnce() -> Result<T>) -> std::result::Result<T, Failure> {
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(result) => result.map_err(|error| Failure {
-            error,
-            panicked: false,
-        }),
-        Err(_) => Err(Failure {
-            error: Error::Corrupted {
-                what: "the database".to_owned(),
-                at: "working on it ended in a panic".to_owned(),
-            },
-            panicked: true,
-        }),
-    }
+pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run))
+        .unwrap_or_else(|_| Err(damaged("working on it ended in a panic")))
 }
 
-/// The same where the database is given up after any failure.
-pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
-    attempt(run).map_err(|failure| failure.error)
+/// Whether redb may be unable to go on after an error: it remembers I/O errors, and a panic may have poisoned its locks.
+fn needs_reopening(error: &Error) -> bool {
+    match error {
+        Error::Io { .. } | Error::Storage { .. } => true,
+        Error::Corrupted { what, .. } => what == THE_FILE,
+        _ => false,
+    }
 }
 
 pub(super) fn io(what: &str, error: std::io::Error) -> Error {
@@ -580,9 +562,9 @@ fn storage(what: &str, error: impl std::error::Error + Send + Sync + 'static) ->
 pub(super) fn storage_error(error: redb::StorageError) -> Error {
     use redb::StorageError as E;
     match error {
-        E::Corrupted(_) => damaged(),
-        E::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => damaged(),
-        E::Io(error) => io("the database file", error),
+        E::Corrupted(_) => damaged("a page of it does not parse"),
+        E::Io(error) if is_damage(error.kind()) => damaged("a page of it does not parse"),
+        E::Io(error) => io(THE_FILE, error),
         error @ E::PreviousIo => Error::Io {
             what: "the database file, at an earlier call".to_owned(),
             source: Arc::new(error),
@@ -591,10 +573,16 @@ pub(super) fn storage_error(error: redb::StorageError) -> Error {
     }
 }
 
-fn damaged() -> Error {
+/// Bytes that do not parse, or that should be there and are not: trying again does not help.
+fn is_damage(kind: std::io::ErrorKind) -> bool {
+    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
+    matches!(kind, InvalidData | UnexpectedEof)
+}
+
+fn damaged(at: &str) -> Error {
     Error::Corrupted {
-        what: "the database file".to_owned(),
-        at: "a page of it does not parse".to_owned(),
+        what: THE_FILE.to_owned(),
+        at: at.to_owned(),
     }
 }
 
@@ -603,10 +591,7 @@ pub(super) fn table_error(error: redb::TableError) -> Error {
         TableError::Storage(error) => storage_error(error),
         TableError::TableDoesNotExist(_)
         | TableError::TableTypeMismatch { .. }
-        | TableError::TableIsMultimap(_) => Error::Corrupted {
-            what: "the database file".to_owned(),
-            at: "a table is missing or of another type".to_owned(),
-        },
+        | TableError::TableIsMultimap(_) => damaged("a table is missing or of another type"),
         error => storage("the database", error),
     }
 }
@@ -628,11 +613,6 @@ fn commit_error(error: redb::CommitError) -> Error {
 fn database_error(error: redb::DatabaseError) -> Error {
     use redb::DatabaseError as E;
     match error {
-        E::Storage(redb::StorageError::Io(error))
-            if error.kind() == std::io::ErrorKind::UnexpectedEof =>
-        {
-            damaged()
-        }
         E::Storage(error) => storage_error(error),
         E::UpgradeRequired(_) => foreign("it is in a format of redb that is too old"),
         error => storage("opening the database", error),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use transcript_redb::testkit::{SimDisk, TestClock};
 use transcript_redb::{
-    AppendRows, BackgroundAppend, Error, ErrorKind, MessageUsage, Result, SessionRef, Store,
+    AppendRows, BackgroundAppend, MessageUsage, Result, SessionRef, Store,
     TranscriptHistory, TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial,
     TranscriptTurn, TruncateCut, TurnUsage, UsageCostSource,
 };
@@ -58,7 +58,11 @@ impl World {
     /// Opens the store on `disk`, with a cache so small that it reads and writes pages at any time.
     pub fn open(disk: &SimDisk) -> Result<Self> {
         let clock = Arc::new(TestClock::at(NOW, 7));
-        let store = disk.open(Store::builder().environment(clock).cache_bytes(128 << 10))?;
+        Self::over(disk.open(Store::builder().environment(clock).cache_bytes(128 << 10))?)
+    }
+
+    /// The same over a store that is open already.
+    pub fn over(store: Store) -> Result<Self> {
         let locator = store.locator();
         let child = SessionRef::child_of(&session(), "worker");
         Ok(Self {
@@ -92,34 +96,6 @@ impl World {
         let head = locator.head_generation(&session())?;
         locator.open_session(&head, meta("orchestrator", "one"))
     }
-}
-
-/// The disk after so many steps, each with its picture: `disks[n]` and `pictures[n]` after `n` steps.
-pub struct Reference {
-    pub disks: Vec<Vec<u8>>,
-    pub pictures: Vec<String>,
-}
-
-/// Plays all steps on a disk that does not fail.
-pub fn reference() -> Reference {
-    let disk = SimDisk::new();
-    let world = World::open(&disk).unwrap();
-    let mut reference = Reference {
-        disks: vec![disk.bytes()],
-        pictures: vec![world.picture().unwrap()],
-    };
-    for (name, step) in STEPS {
-        step(&world).unwrap_or_else(|error| panic!("{name}: {error}"));
-        reference.disks.push(disk.bytes());
-        let picture = world.picture().unwrap();
-        assert_ne!(
-            Some(&picture),
-            reference.pictures.last(),
-            "{name} changes something"
-        );
-        reference.pictures.push(picture);
-    }
-    reference
 }
 
 /// A meta that is the same in every run.
@@ -326,9 +302,4 @@ fn move_thread(world: &World) -> Result<()> {
 
 fn clearing(world: &World) -> Result<()> {
     world.raw.clear()
-}
-
-/// Whether the disk is to blame, and the store promises that nothing of the call will ever appear.
-pub fn is_refused_by_disk(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Io | ErrorKind::Storage)
 }
