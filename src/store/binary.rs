@@ -3,6 +3,9 @@
 //! Values are encoded with bincode's standard configuration (little-endian variable-width integers) through its own
 //! derives. Every decode is bounded: without a limit a damaged length makes bincode panic or allocate without end.
 //! Appending bytes to a value is an error here, not silently ignored.
+//!
+//! redb does not check its pages when it reads them. What stands in a table therefore ends in a checksum of its own
+//! ([`encode`], [`decode`] and their fixed-width twins), except for records, whose envelope has one.
 
 use bincode::config::{Configuration, Fixint, Limit, LittleEndian, Varint, standard};
 
@@ -31,16 +34,37 @@ pub(super) fn encode_into<T: bincode::Encode>(value: &T, out: &mut Vec<u8>) -> R
         .map_err(Error::other)
 }
 
-/// The encoding of `value`.
+/// The encoding of `value` with its checksum.
 pub(super) fn encode<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(256);
     encode_into(value, &mut out)?;
-    Ok(out)
+    Ok(sealed(out))
 }
 
-/// The encoding of `value` with fixed-width integers: for rows of counters, whose length should not change.
+/// The encoding of `value` with fixed-width integers and its checksum: for rows of counters, whose length should not
+/// change.
 pub(super) fn encode_fixed<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
-    bincode::encode_to_vec(value, fixed()).map_err(Error::other)
+    bincode::encode_to_vec(value, fixed())
+        .map(sealed)
+        .map_err(|error| Error::other(error))
+}
+
+/// Appends the checksum that [`unsealed`] checks.
+fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let crc = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Checks and takes off the checksum.
+fn unsealed<'a>(bytes: &'a [u8], what: &'static str) -> Result<&'a [u8]> {
+    match bytes.split_last_chunk() {
+        Some((value, crc)) if u32::from_le_bytes(*crc) == crc32fast::hash(value) => Ok(value),
+        _ => Err(Error::Corrupted {
+            what: what.to_owned(),
+            at: "the checksum does not match".to_owned(),
+        }),
+    }
 }
 
 /// Decodes a value from the start of `bytes` and returns it with the bytes behind it.
@@ -54,8 +78,8 @@ pub(super) fn decode_prefix<'a, T: bincode::BorrowDecode<'a, ()>>(
     Ok((value, rest))
 }
 
-/// Decodes a value that fills `bytes` exactly.
-pub(super) fn decode<'a, T: bincode::BorrowDecode<'a, ()>>(
+/// Decodes a value that fills `bytes` exactly and has no checksum.
+pub(super) fn decode_all<'a, T: bincode::BorrowDecode<'a, ()>>(
     bytes: &'a [u8],
     what: &'static str,
 ) -> Result<T> {
@@ -65,11 +89,20 @@ pub(super) fn decode<'a, T: bincode::BorrowDecode<'a, ()>>(
     }
 }
 
+/// Decodes a value that [`encode`] wrote.
+pub(super) fn decode<'a, T: bincode::BorrowDecode<'a, ()>>(
+    bytes: &'a [u8],
+    what: &'static str,
+) -> Result<T> {
+    decode_all(unsealed(bytes, what)?, what)
+}
+
 /// Decodes a value that [`encode_fixed`] wrote.
 pub(super) fn decode_fixed<'a, T: bincode::BorrowDecode<'a, ()>>(
     bytes: &'a [u8],
     what: &'static str,
 ) -> Result<T> {
+    let bytes = unsealed(bytes, what)?;
     match bincode::borrow_decode_from_slice(bytes, fixed()) {
         Ok((value, used)) if used == bytes.len() => Ok(value),
         _ => Err(damaged(what)),
@@ -145,11 +178,12 @@ mod tests {
     fn bincode_next_writes_and_reads_the_same_bytes() {
         let text = "h\u{e9}llo \u{65e5}";
         let next_config = bincode_next::config::standard().with_limit::<DECODE_LIMIT>();
-        let ours = encode(&ours::value(text)).unwrap();
+        let mut ours = Vec::new();
+        encode_into(&ours::value(text), &mut ours).unwrap();
         let next = bincode_next::encode_to_vec(next::value(text), next_config).unwrap();
         assert_eq!(ours, next);
 
-        let read: ours::Value<'_> = decode(&next, "a value").unwrap();
+        let read: ours::Value<'_> = decode_all(&next, "a value").unwrap();
         assert_eq!(read, ours::value(text));
         let (read, used): (next::Value<'_>, _) =
             bincode_next::borrow_decode_from_slice(&ours, next_config).unwrap();
@@ -162,27 +196,47 @@ mod tests {
             .with_fixed_int_encoding()
             .with_limit::<DECODE_LIMIT>();
         let value = [0u64, 250, 65_536, u64::MAX];
-        let ours = encode_fixed(&value).unwrap();
+        let next = bincode_next::encode_to_vec(value, next_config).unwrap();
+        assert_eq!(encode_fixed(&value).unwrap(), sealed(next.clone()));
         assert_eq!(
-            ours,
-            bincode_next::encode_to_vec(value, next_config).unwrap()
+            decode_fixed::<[u64; 4]>(&sealed(next), "a value").unwrap(),
+            value
         );
-        assert_eq!(decode_fixed::<[u64; 4]>(&ours, "a value").unwrap(), value);
+    }
+
+    fn is_damage<T>(result: Result<T>) -> bool {
+        matches!(result, Err(Error::Corrupted { .. }))
     }
 
     #[test]
     fn bytes_behind_a_value_and_lengths_that_lie_are_damage() {
-        let mut bytes = encode(&"text").unwrap();
+        let mut bytes = Vec::new();
+        encode_into(&"text", &mut bytes).unwrap();
         bytes.push(0);
-        assert!(matches!(
-            decode::<&str>(&bytes, "a value"),
-            Err(Error::Corrupted { .. })
-        ));
+        assert!(is_damage(decode_all::<&str>(&bytes, "a value")));
+        assert!(is_damage(decode::<&str>(&sealed(bytes), "a value")));
         // A vector that claims 2^64 - 1 elements.
         let lie = [0xFD, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
-        assert!(matches!(
-            decode::<Vec<u64>>(&lie, "a value"),
-            Err(Error::Corrupted { .. })
-        ));
+        assert!(is_damage(decode_all::<Vec<u64>>(&lie, "a value")));
+    }
+
+    #[test]
+    fn a_changed_bit_anywhere_in_a_value_is_damage() {
+        let variable = encode(&(7u64, "text")).unwrap();
+        let fixed = encode_fixed(&[7u64, 8]).unwrap();
+        assert_eq!(
+            decode::<(u64, &str)>(&variable, "a value").unwrap(),
+            (7, "text")
+        );
+        for bit in 0..variable.len() * 8 {
+            let mut bytes = variable.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(is_damage(decode::<(u64, &str)>(&bytes, "a value")));
+        }
+        for bit in 0..fixed.len() * 8 {
+            let mut bytes = fixed.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(is_damage(decode_fixed::<[u64; 2]>(&bytes, "a value")));
+        }
     }
 }

@@ -190,6 +190,8 @@ pub(super) struct Transcript {
 
 #[derive(Encode, BorrowDecode)]
 struct TranscriptV0<'a> {
+    /// 0, so that heads of another layout can stand beside these.
+    format: u8,
     birth: Birth,
     meta: MetaV0<'a>,
     via_session: bool,
@@ -253,35 +255,30 @@ impl Transcript {
     /// The value of the table row.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
         let head = &self.head;
-        let mut out = Vec::with_capacity(512);
-        out.push(0);
-        binary::encode_into(
-            &TranscriptV0 {
-                birth: self.birth,
-                meta: MetaV0::from(head.meta.as_ref()),
-                via_session: head.via_session,
-                sealed: head.sealed,
-                next_seq: head.next_seq,
-                context: head.context.clone(),
-                tools: head.tools,
-                rows_stored: head.rows_stored,
-                title: head.title.as_deref(),
-                updated_at: head.updated_at,
-                spend: TallyV0::from(&head.spend),
-                run_first: self.runs.first,
-                run_steps: pack(&self.runs.positions),
-            },
-            &mut out,
-        )?;
-        Ok(out)
+        binary::encode(&TranscriptV0 {
+            format: 0,
+            birth: self.birth,
+            meta: MetaV0::from(head.meta.as_ref()),
+            via_session: head.via_session,
+            sealed: head.sealed,
+            next_seq: head.next_seq,
+            context: head.context.clone(),
+            tools: head.tools,
+            rows_stored: head.rows_stored,
+            title: head.title.as_deref(),
+            updated_at: head.updated_at,
+            spend: TallyV0::from(&head.spend),
+            run_first: self.runs.first,
+            run_steps: pack(&self.runs.positions),
+        })
     }
 
     /// Reads the value of the table row.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
-        let Some((0, bytes)) = bytes.split_first() else {
-            return Err(damaged("the head of a transcript"));
-        };
         let value: TranscriptV0<'_> = binary::decode(bytes, "the head of a transcript")?;
+        if value.format != 0 {
+            return Err(damaged("the head of a transcript"));
+        }
         Ok(Self {
             birth: value.birth,
             runs: RunTail {

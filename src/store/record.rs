@@ -455,11 +455,11 @@ impl Opened<'_> {
         Ok(match self.kind {
             Kind::Row | Kind::MarkerRow | Kind::Partial | Kind::MarkerPartial => {
                 let (_, rest): (HashesV0, _) = binary::decode_prefix(self.body, WHAT)?;
-                let row: RowV0<'_> = binary::decode(rest, WHAT)?;
+                let row: RowV0<'_> = binary::decode_all(rest, WHAT)?;
                 Body::Row(Box::new(self.stored_row(row)?))
             }
             Kind::Marker => {
-                let marker: MarkerV0<'_> = binary::decode(self.body, WHAT)?;
+                let marker: MarkerV0<'_> = binary::decode_all(self.body, WHAT)?;
                 Body::Marker(Marker {
                     replacement: marker.replacement,
                     request_id: marker.request_id.map(str::to_owned),
@@ -467,21 +467,21 @@ impl Opened<'_> {
                 })
             }
             Kind::Usage => {
-                let record: UsageRecordV0<'_> = binary::decode(self.body, WHAT)?;
+                let record: UsageRecordV0<'_> = binary::decode_all(self.body, WHAT)?;
                 Body::Usage(Box::new(UsageBody {
                     usage: owned_usage(record.usage)?,
                     request_id: record.request_id.map(str::to_owned),
                 }))
             }
-            Kind::Tools => Body::Tools(json(binary::decode::<&str>(self.body, WHAT)?)?),
+            Kind::Tools => Body::Tools(json(binary::decode_all::<&str>(self.body, WHAT)?)?),
             Kind::Seal => {
-                let seal: SealV0<'_> = binary::decode(self.body, WHAT)?;
+                let seal: SealV0<'_> = binary::decode_all(self.body, WHAT)?;
                 Body::Seal(Seal {
                     request_id: seal.request_id.map(str::to_owned),
                     metadata: optional_json(seal.metadata)?,
                 })
             }
-            Kind::Retained => Body::Retained(binary::decode(self.body, WHAT)?),
+            Kind::Retained => Body::Retained(binary::decode_all(self.body, WHAT)?),
         })
     }
 
