@@ -18,7 +18,6 @@ use super::hash::Seed;
 use super::head::{Range, StemInfo, Transcript, decode_run};
 use super::record::{self, Opened};
 use super::tables::{self, RUN_CHUNK, id_key};
-use crate::session::split_generation;
 use crate::{Error, Result};
 
 /// The tables of one snapshot, opened as they are needed.
@@ -48,9 +47,9 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// The id of the session that a stem (with or without generation) names.
-    pub(super) fn stem_id(&self, stem: &str) -> Result<Option<u64>> {
-        let (base, _) = split_generation(stem);
+    /// The id of the session whose generation 0 has this stem. It is taken as it is: of `a.g1.g1`, which no session can
+    /// have, the caller has split off the generation, and what is left must not be taken for a generation of `a`.
+    pub(super) fn stem_id(&self, base: &str) -> Result<Option<u64>> {
         let stems = self
             .transaction
             .open_table(tables::STEMS)
