@@ -53,7 +53,9 @@ impl Clock {
 }
 
 fn written(micros: i64) -> String {
-    Timestamp::from_microsecond(micros).expect("a time").to_string()
+    Timestamp::from_microsecond(micros)
+        .expect("a time")
+        .to_string()
 }
 
 impl Environment for Clock {

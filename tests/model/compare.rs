@@ -60,7 +60,9 @@ impl Pair {
             }
             self.compare_spend(thread)?;
         }
-        AGENTS.iter().try_for_each(|agent| self.compare_latest(agent))
+        AGENTS
+            .iter()
+            .try_for_each(|agent| self.compare_latest(agent))
     }
 
     /// The stems of all sessions and of all that was ever written.
@@ -102,7 +104,8 @@ impl Pair {
 
     /// How many generations of a session are written.
     pub fn chain_of(&self, base: &str) -> u32 {
-        let written = (0..).take_while(|generation| self.metas.contains_key(&stem_of(base, *generation)));
+        let written =
+            (0..).take_while(|generation| self.metas.contains_key(&stem_of(base, *generation)));
         u32::try_from(written.count()).expect("a short chain")
     }
 
@@ -130,9 +133,19 @@ impl Pair {
 
     /// The thread that lists a session.
     pub fn thread_of(&self, base: &str) -> Checked<Option<&'static str>> {
-        for thread in THREADS.iter().filter(|it| it.trim() == **it && !it.is_empty()) {
-            let listed = read("thread_transcripts", self.redb.thread_transcripts(thread, None))?;
-            let mut all = listed.roots.iter().chain(&listed.pre_identity).chain(&listed.subagents);
+        for thread in THREADS
+            .iter()
+            .filter(|it| it.trim() == **it && !it.is_empty())
+        {
+            let listed = read(
+                "thread_transcripts",
+                self.redb.thread_transcripts(thread, None),
+            )?;
+            let mut all = listed
+                .roots
+                .iter()
+                .chain(&listed.pre_identity)
+                .chain(&listed.subagents);
             if all.any(|it| base_of_stem(&it.stem) == base) {
                 return Ok(Some(thread));
             }
@@ -142,7 +155,10 @@ impl Pair {
 
     /// The display of the redb store.
     pub fn display(&self, stem: &str) -> Checked<Option<DisplaySessionTranscript>> {
-        let handle = read("open_stem", self.redb.open_stem(stem, Meta::default().value()))?;
+        let handle = read(
+            "open_stem",
+            self.redb.open_stem(stem, Meta::default().value()),
+        )?;
         read("read_display", handle.read_display())
     }
 
@@ -150,7 +166,10 @@ impl Pair {
     pub fn compare_transcript(&mut self, stem: &str) -> Checked<Option<DisplaySessionTranscript>> {
         self.strict = self.reads == Reads::AtEnd || self.rng.percent(15);
         let open = |locator: &dyn TranscriptLocator| {
-            read("open_stem", locator.open_stem(stem, Meta::default().value()))
+            read(
+                "open_stem",
+                locator.open_stem(stem, Meta::default().value()),
+            )
         };
         let (memory, redb) = (open(&self.memory)?, open(&self.redb)?);
         same("the stem", memory.stem(), redb.stem())?;
@@ -256,7 +275,10 @@ impl Pair {
         };
         same(what, expected, &mapped)?;
         // What is new is always compared to the letter.
-        let new = self.written_at.get(&found.uuid).is_some_and(|at| *at == self.clock.now());
+        let new = self
+            .written_at
+            .get(&found.uuid)
+            .is_some_and(|at| *at == self.clock.now());
         if self.strict || new {
             same_strictly(what, &expected.message, &found.message)?;
         }
@@ -290,7 +312,12 @@ impl Pair {
         )
     }
 
-    fn compare_usages(&mut self, what: &str, expected: &UsageRecord, found: &UsageRecord) -> Checked {
+    fn compare_usages(
+        &mut self,
+        what: &str,
+        expected: &UsageRecord,
+        found: &UsageRecord,
+    ) -> Checked {
         let mapped = UsageRecord {
             uuid: self.mapped(what, expected.uuid, found.uuid)?,
             ts: self.mapped_time(what, expected.ts.as_deref(), found.ts.as_deref())?,
@@ -347,12 +374,17 @@ impl Pair {
         let mut before = None;
         loop {
             let limit = self.rng.within(1..12);
-            let page = read("read_display_before", handle.read_display_before(before, limit))?;
+            let page = read(
+                "read_display_before",
+                handle.read_display_before(before, limit),
+            )?;
             let Some(page) = page else {
                 return Err(differ(&what, "a page", "none"));
             };
             same(&what, &display.meta, &page.meta)?;
-            holds(page.records.len() <= limit, || format!("{what}: one is too long"))?;
+            holds(page.records.len() <= limit, || {
+                format!("{what}: one is too long")
+            })?;
             let numbers: Vec<u64> = page.records.iter().map(|(number, _)| *number).collect();
             holds(
                 numbers.is_sorted_by(|a, b| a < b)
@@ -364,7 +396,9 @@ impl Pair {
             if !page.more {
                 break;
             }
-            holds(first.is_some(), || format!("{what}: an empty page has more before it"))?;
+            holds(first.is_some(), || {
+                format!("{what}: an empty page has more before it")
+            })?;
             before = first;
         }
         let paged: Vec<DisplayRecord> = pages
@@ -391,21 +425,35 @@ impl Pair {
             let found = read("session_exists", locator.session_exists(&session))?;
             same(&format!("whether {session:?} exists"), &exists, &found)?;
             let head = read("head_generation", locator.head_generation(&session))?;
-            same("head_generation", expected.last().unwrap_or(&session), &head)?;
+            same(
+                "head_generation",
+                expected.last().unwrap_or(&session),
+                &head,
+            )?;
             let reader = locator.read_session_transcript(&session);
             let reader = read("read_session_transcript", reader)?;
             let stem = reader.as_ref().map(|reader| reader.stem().to_owned());
-            same("read_session_transcript", &exists.then(|| session.session_id()), &stem)?;
+            same(
+                "read_session_transcript",
+                &exists.then(|| session.session_id()),
+                &stem,
+            )?;
         }
         let token = read("head", self.store.head(&session))?;
         let head = expected.last().map(|head| head.generation);
-        same("the head of a token", &head, &token.map(|token| token.generation))
+        same(
+            "the head of a token",
+            &head,
+            &token.map(|token| token.generation),
+        )
     }
 
     /// The newest root among everything that was ever created.
     fn newest_root(&self, accepts: impl Fn(&TranscriptMeta) -> bool) -> Option<String> {
         let mut roots = self.created.iter().rev().filter(|stem| is_root(stem));
-        roots.find(|stem| self.metas.get(*stem).is_some_and(&accepts)).cloned()
+        roots
+            .find(|stem| self.metas.get(*stem).is_some_and(&accepts))
+            .cloned()
     }
 
     fn compare_latest(&self, agent: &str) -> Checked {
@@ -439,12 +487,23 @@ impl Pair {
             same(&what("root_for_thread_scoped"), &expected, &found)?;
         }
         let listed = |locator: &dyn TranscriptLocator| {
-            read("thread_transcripts", locator.thread_transcripts(thread, agent))
+            read(
+                "thread_transcripts",
+                locator.thread_transcripts(thread, agent),
+            )
         };
         let (expected, found) = (listed(&self.memory)?, listed(&self.redb)?);
         same(&what("the roots"), &expected.roots, &found.roots)?;
-        same(&what("the roots before identity"), &expected.pre_identity, &found.pre_identity)?;
-        same(&what("the sub-agents"), &expected.subagents, &found.subagents)
+        same(
+            &what("the roots before identity"),
+            &expected.pre_identity,
+            &found.pre_identity,
+        )?;
+        same(
+            &what("the sub-agents"),
+            &expected.subagents,
+            &found.subagents,
+        )
     }
 
     fn compare_spend(&self, thread: &str) -> Checked {
@@ -458,7 +517,10 @@ impl Pair {
 
     /// The spend of a thread by a walk over all displays of the redb store.
     pub fn recount_thread(&self, thread: &str) -> Checked<transcript_redb::ThreadSpend> {
-        let listed = read("thread_transcripts", self.redb.thread_transcripts(thread, None))?;
+        let listed = read(
+            "thread_transcripts",
+            self.redb.thread_transcripts(thread, None),
+        )?;
         let mut counted = BTreeSet::new();
         let mut first_stored = |stem: &str| -> Checked<Vec<recount::Event>> {
             let display = self.display(stem)?.expect("it is written");
@@ -487,7 +549,9 @@ impl Pair {
                 archetype.clone_from(&child.meta.agent_name);
                 parts.push(part);
             } else {
-                holds(!bases.contains(&base), || format!("{base} is listed in two places"))?;
+                holds(!bases.contains(&base), || {
+                    format!("{base} is listed in two places")
+                })?;
                 bases.push(base);
                 subagents.push((child.meta.agent_name.clone(), vec![part]));
             }
@@ -509,7 +573,10 @@ impl Pair {
 
     /// The live context and what stands around it, of a written transcript of the reference.
     pub fn memory_session(&self, stem: &str) -> Checked<SessionTranscript> {
-        let handle = read("open_stem", self.memory.open_stem(stem, Meta::default().value()))?;
+        let handle = read(
+            "open_stem",
+            self.memory.open_stem(stem, Meta::default().value()),
+        )?;
         Ok(read("read_session", handle.read_session())?.expect("it is written"))
     }
 }

@@ -22,7 +22,11 @@ pub fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, found: &T) 
     if expected == found {
         return Ok(());
     }
-    Err(differ(what, &format!("{expected:?}"), &format!("{found:?}")))
+    Err(differ(
+        what,
+        &format!("{expected:?}"),
+        &format!("{found:?}"),
+    ))
 }
 
 /// The report of a difference between two texts.
@@ -46,5 +50,9 @@ pub fn differ(what: &str, expected: &str, found: &str) -> Divergence {
 
 /// Fails unless it holds.
 pub fn holds(condition: bool, what: impl FnOnce() -> String) -> Checked {
-    if condition { Ok(()) } else { Err(Divergence(what())) }
+    if condition {
+        Ok(())
+    } else {
+        Err(Divergence(what()))
+    }
 }

@@ -43,7 +43,12 @@ impl Pair {
 
     /// The records of a session: complete, in the order of the log, each once, and in agreement with the displays.
     fn check_records(&mut self, base: &str) -> Checked {
-        let reference = self.world.sessions.iter().find(|it| base_of(it) == base).cloned();
+        let reference = self
+            .world
+            .sessions
+            .iter()
+            .find(|it| base_of(it) == base)
+            .cloned();
         let mut all = Vec::new();
         let mut shown = BTreeSet::new();
         for generation in 0..self.chain_of(base) {
@@ -62,7 +67,11 @@ impl Pair {
         }
         for record in &all {
             let found = read("record", self.store.record(record.uuid))?;
-            same(&format!("record {}", record.uuid), &Some(record), &found.as_ref())?;
+            same(
+                &format!("record {}", record.uuid),
+                &Some(record),
+                &found.as_ref(),
+            )?;
         }
         Ok(())
     }
@@ -85,7 +94,8 @@ impl Pair {
             let next = if rng.percent(50) {
                 iter.next().map(|next| next.map(|next| front.push(next)))
             } else {
-                iter.next_back().map(|next| next.map(|next| back.push_front(next)))
+                iter.next_back()
+                    .map(|next| next.map(|next| back.push_front(next)))
             };
             match next {
                 None => break,
@@ -102,7 +112,9 @@ impl Pair {
             same(&format!("{what} after {index}"), &all[index + 1..], &behind)?;
         }
         let stranger = records()?.after(Uuid::from_u128(7));
-        holds(stranger.is_err(), || format!("{what} after a record of no log"))?;
+        holds(stranger.is_err(), || {
+            format!("{what} after a record of no log")
+        })?;
         self.rng = rng;
         Ok(())
     }
@@ -127,8 +139,14 @@ impl Pair {
                     what("a record that is not behind the one before")
                 })?;
             }
-            same(&what("the version of an id"), &7, &record.uuid.get_version_num())?;
-            holds(self.clock.showed(&record.written_at), || what("a strange time"))?;
+            same(
+                &what("the version of an id"),
+                &7,
+                &record.uuid.get_version_num(),
+            )?;
+            holds(self.clock.showed(&record.written_at), || {
+                what("a strange time")
+            })?;
             if let Some(at) = self.written_at.get(&record.uuid) {
                 same(&what("the time of a write"), at, &record.written_at)?;
             }
@@ -161,31 +179,73 @@ impl Pair {
         same(&what("the rows"), &rows, &messages)?;
         for record in stored {
             let interrupted = record.message.as_ref().is_some_and(|row| row.interrupted);
-            same(&what("a partial"), &interrupted, &(record.kind == RecordKind::Partial))?;
+            same(
+                &what("a partial"),
+                &interrupted,
+                &(record.kind == RecordKind::Partial),
+            )?;
         }
         let compactions = of(&[RecordKind::Compaction]);
-        same(&what("the number of compactions"), &markers.len(), &compactions.len())?;
+        same(
+            &what("the number of compactions"),
+            &markers.len(),
+            &compactions.len(),
+        )?;
         for (marker, record) in markers.iter().zip(compactions) {
             let replacement: Vec<_> = marker.replacement.iter().map(|row| row.uuid).collect();
-            let said = (marker.uuid, &marker.request_id, &marker.metadata, &replacement);
-            let found = (record.uuid, &record.request_id, &record.metadata, &record.retained);
+            let said = (
+                marker.uuid,
+                &marker.request_id,
+                &marker.metadata,
+                &replacement,
+            );
+            let found = (
+                record.uuid,
+                &record.request_id,
+                &record.metadata,
+                &record.retained,
+            );
             same(&what("a compaction"), &said, &found)?;
-            same(&what("its time"), &marker.ts.as_ref(), &Some(&record.written_at))?;
+            same(
+                &what("its time"),
+                &marker.ts.as_ref(),
+                &Some(&record.written_at),
+            )?;
         }
         let usages = of(&[RecordKind::Usage]);
-        let usages: Vec<_> = usages.iter().map(|it| (it.uuid, it.usage.clone())).collect();
+        let usages: Vec<_> = usages
+            .iter()
+            .map(|it| (it.uuid, it.usage.clone()))
+            .collect();
         let unattached = display.unattached.iter();
-        let unattached: Vec<_> = unattached.map(|it| (it.uuid, Some(it.usage.clone()))).collect();
+        let unattached: Vec<_> = unattached
+            .map(|it| (it.uuid, Some(it.usage.clone())))
+            .collect();
         same(&what("the usages"), &unattached, &usages)?;
-        let kept: Vec<_> = of(&[RecordKind::Retained]).iter().flat_map(|it| it.retained.clone()).collect();
-        same(&what("the rows kept from the generation before"), &retained, &kept)?;
+        let kept: Vec<_> = of(&[RecordKind::Retained])
+            .iter()
+            .flat_map(|it| it.retained.clone())
+            .collect();
+        same(
+            &what("the rows kept from the generation before"),
+            &retained,
+            &kept,
+        )?;
         let sealed = generation + 1 < self.chain_of(base_of_stem(stem));
         let seals = of(&[RecordKind::Seal]);
-        same(&what("the number of seals"), &usize::from(sealed), &seals.len())?;
+        same(
+            &what("the number of seals"),
+            &usize::from(sealed),
+            &seals.len(),
+        )?;
         if sealed {
-            holds(seals.last() == records.last().as_ref(), || what("a record behind the seal"))?;
+            holds(seals.last() == records.last().as_ref(), || {
+                what("a record behind the seal")
+            })?;
         }
-        let tools = of(&[RecordKind::Tools]).last().and_then(|record| record.tools.clone());
+        let tools = of(&[RecordKind::Tools])
+            .last()
+            .and_then(|record| record.tools.clone());
         let handle = self.memory_session(stem)?;
         same(&what("the last tools"), &handle.tools, &tools)
     }
@@ -207,16 +267,26 @@ impl Pair {
             for summary in &listed {
                 self.check_summary(summary)?;
             }
-            let query = SessionQuery { children, ..SessionQuery::default() };
+            let query = SessionQuery {
+                children,
+                ..SessionQuery::default()
+            };
             let updated = read("sessions", self.store.sessions_matching(&query))?;
             let times: Vec<_> = updated.iter().map(|it| time(&it.updated)).collect();
             holds(times.is_sorted_by(|a, b| a >= b), || {
                 format!("the sessions, last written first: {times:?}")
             })?;
             same("both orders", &listed.len(), &updated.len())?;
-            let query = SessionQuery { limit: Some(2), ..query };
+            let query = SessionQuery {
+                limit: Some(2),
+                ..query
+            };
             let limited = read("sessions", self.store.sessions_matching(&query))?;
-            same("the first sessions", &updated[..updated.len().min(2)], &limited)?;
+            same(
+                "the first sessions",
+                &updated[..updated.len().min(2)],
+                &limited,
+            )?;
         }
         for thread in THREADS {
             let query = SessionQuery {
@@ -231,7 +301,11 @@ impl Pair {
                 head == Some(thread.trim()) && !thread.trim().is_empty()
             };
             let expected: BTreeSet<_> = bases.iter().filter(named).map(String::as_str).collect();
-            same(&format!("the sessions that name {thread:?}"), &expected, &found)?;
+            same(
+                &format!("the sessions that name {thread:?}"),
+                &expected,
+                &found,
+            )?;
         }
         Ok(())
     }
@@ -240,14 +314,30 @@ impl Pair {
         let base = base_of_stem(&summary.stem);
         let what = |part: &str| format!("{part} of {base} in the list of sessions");
         let generations = self.chain_of(base);
-        same(&what("the head"), &stem_of(base, generations - 1), &summary.stem)?;
-        same(&what("the generation"), &(generations - 1), &summary.generation)?;
+        same(
+            &what("the head"),
+            &stem_of(base, generations - 1),
+            &summary.stem,
+        )?;
+        same(
+            &what("the generation"),
+            &(generations - 1),
+            &summary.generation,
+        )?;
         same(&what("the kind"), &!is_root(base), &summary.subagent)?;
         let meta = self.head_meta(base);
         same(&what("the agent"), &meta.agent_name, &summary.agent_name)?;
-        let thread = meta.thread_id.as_deref().map(str::trim).filter(|it| !it.is_empty());
+        let thread = meta
+            .thread_id
+            .as_deref()
+            .map(str::trim)
+            .filter(|it| !it.is_empty());
         same(&what("the thread"), &thread, &summary.thread_id.as_deref())?;
-        same(&what("the last write"), &self.last_write(base), &Some(&*summary.updated))?;
+        same(
+            &what("the last write"),
+            &self.last_write(base),
+            &Some(&*summary.updated),
+        )?;
         let mut counted = BTreeSet::new();
         let mut events = Vec::new();
         let mut rows = BTreeMap::new();
@@ -263,14 +353,28 @@ impl Pair {
                 rows.extend(shown.into_iter().map(|row| (row.uuid, row)));
             }
         }
-        same(&what("the rows"), &rows.len(), &usize::try_from(summary.messages).expect("few"))?;
+        same(
+            &what("the rows"),
+            &rows.len(),
+            &usize::try_from(summary.messages).expect("few"),
+        )?;
         let live = self.memory_session(&summary.stem)?.messages.len();
-        same(&what("the live rows"), &live, &usize::try_from(summary.live_messages).expect("few"))?;
-        same(&what("the spend"), &recount::spend(&[Part { meta, events }]), &summary.spend)?;
+        same(
+            &what("the live rows"),
+            &live,
+            &usize::try_from(summary.live_messages).expect("few"),
+        )?;
+        same(
+            &what("the spend"),
+            &recount::spend(&[Part { meta, events }]),
+            &summary.spend,
+        )?;
         let mut users = rows.values().filter(|row| row.message.role == "user");
         let title = users.find_map(|row| {
             let mut lines = row.message.content.lines().map(str::trim);
-            lines.find(|line| !line.is_empty()).map(|line| line.chars().take(80).collect::<String>())
+            lines
+                .find(|line| !line.is_empty())
+                .map(|line| line.chars().take(80).collect::<String>())
         });
         same(&what("the title"), &title, &summary.title)
     }
@@ -294,12 +398,17 @@ impl Pair {
             .map(|it| (it.thread_id.clone(), (it.sessions, it.updated.clone())))
             .collect();
         same("the threads", &expected, &found)?;
-        holds(listed.is_sorted_by(|a, b| time(&a.updated) >= time(&b.updated)), || {
-            "the threads are not listed last written first".to_owned()
-        })?;
+        holds(
+            listed.is_sorted_by(|a, b| time(&a.updated) >= time(&b.updated)),
+            || "the threads are not listed last written first".to_owned(),
+        )?;
         for thread in &listed {
             let spend = self.recount_thread(&thread.thread_id)?;
-            same(&format!("the spend of {} in the list of threads", thread.thread_id), &spend, &thread.spend)?;
+            same(
+                &format!("the spend of {} in the list of threads", thread.thread_id),
+                &spend,
+                &thread.spend,
+            )?;
         }
         Ok(())
     }
@@ -316,7 +425,9 @@ impl Pair {
             let thread = self.thread_of(&base)?.unwrap_or_default();
             let mut counted = BTreeSet::new();
             for generation in 0..self.chain_of(&base) {
-                let display = self.display(&stem_of(&base, generation))?.expect("it is written");
+                let display = self
+                    .display(&stem_of(&base, generation))?
+                    .expect("it is written");
                 for Event { uuid, usage } in recount::events(&display, &mut counted) {
                     let recorded = &self.recorded[&uuid];
                     let hour = match hour_of(&usage.ts) {
@@ -357,7 +468,9 @@ impl Pair {
         };
         SpendQuery {
             thread: text(&THREADS, rng),
-            session: rng.percent(15).then(|| rng.pick(&self.world.sessions).clone()),
+            session: rng
+                .percent(15)
+                .then(|| rng.pick(&self.world.sessions).clone()),
             agent: text(&["orch", "worker", "", "nobody"], rng),
             provider: text(&["p1", "p2", ""], rng),
             model: text(&["m1", "m2", ""], rng),
@@ -390,7 +503,12 @@ fn time(text: &str) -> jiff::Timestamp {
 /// The UTC hour of a time, counted from the epoch.
 fn hour_of(ts: &str) -> Option<i64> {
     let time: jiff::Timestamp = ts.parse().ok()?;
-    Some(time.as_nanosecond().div_euclid(3_600_000_000_000).try_into().expect("an hour"))
+    Some(
+        time.as_nanosecond()
+            .div_euclid(3_600_000_000_000)
+            .try_into()
+            .expect("an hour"),
+    )
 }
 
 /// The key of a group, in the order in which groups are listed.
@@ -404,11 +522,15 @@ fn sums(counted: &[Counted], query: &SpendQuery) -> Vec<SpendRow> {
         || by(SpendGroup::Hour)
         || by(SpendGroup::Day);
     let session = query.session.as_ref().map(base_of);
-    let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|it| it == found);
+    let fits =
+        |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|it| it == found);
     let mut groups: BTreeMap<Key, (SpendRow, i128)> = BTreeMap::new();
     for it in counted {
         let thread = if timed { &it.thread_then } else { &it.thread };
-        let accepted = query.thread.as_deref().is_none_or(|wanted| wanted.trim() == thread)
+        let accepted = query
+            .thread
+            .as_deref()
+            .is_none_or(|wanted| wanted.trim() == thread)
             && fits(&session, &it.session)
             && fits(&query.agent, &it.agent)
             && fits(&query.provider, &it.usage.provider)

@@ -126,7 +126,9 @@ impl Generator {
             session: self.session(),
             generation: self.generation(),
             row,
-            key: self.rng.weighted(&[(6, KEYS[0]), (4, KEYS[1]), (2, KEYS[2]), (1, " ")]),
+            key: self
+                .rng
+                .weighted(&[(6, KEYS[0]), (4, KEYS[1]), (2, KEYS[2]), (1, " ")]),
             provenance: metadata(&mut self.rng),
             expected: self.rng.percent(30).then(|| *self.rng.pick(&[0, 1, 2])),
         }
@@ -180,7 +182,11 @@ impl Generator {
     fn next(&mut self) -> Next {
         match self.rng.below(100) {
             0..50 => Next {
-                keep: if self.rng.percent(85) { Keep::All } else { Keep::AllEncoded },
+                keep: if self.rng.percent(85) {
+                    Keep::All
+                } else {
+                    Keep::AllEncoded
+                },
                 edits: self.new_rows(),
             },
             50..60 => Next {

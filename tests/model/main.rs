@@ -8,6 +8,7 @@
 mod clock;
 mod compare;
 mod diff;
+mod expect;
 mod finish;
 mod generate;
 mod op;

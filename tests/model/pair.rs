@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use transcript_redb::{
-    AppendRows, BackgroundAppend, ErrorKind, HeadToken, InMemoryTranscriptLocator,
-    RedbTranscriptLocator, Result, SessionRef, Store, TranscriptHistory, TranscriptLocator,
-    TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn,
+    AppendRows, BackgroundAppend, DisplaySessionTranscript, ErrorKind, HeadToken,
+    InMemoryTranscriptLocator, RedbTranscriptLocator, Result, SessionRef, Store, TranscriptHistory,
+    TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn,
     same_transcript_messages,
 };
 use uuid::Uuid;
 
 use super::clock::Clock;
 use super::diff::{Checked, Divergence, differ, holds, same};
+use super::expect::{self, Call};
 use super::generate::SLOTS;
 use super::op::{Around, At, Baseline, Edit, Gen, Keep, Meta, Next, Op, Partial};
 use super::rng::Rng;
@@ -36,6 +37,12 @@ pub struct Recorded {
 }
 
 type Handle = Arc<dyn TranscriptHistory>;
+
+/// Two displays: a transcript's and its predecessor's.
+type Before = (
+    Option<DisplaySessionTranscript>,
+    Option<DisplaySessionTranscript>,
+);
 
 /// A token, and what its session was like when it was given.
 struct Token {
@@ -153,7 +160,20 @@ impl Pair {
                     return Ok(None);
                 };
                 let row = row.message();
-                let wrote = agree("append", memory.append(row.clone()), redb.append(row))?;
+                let before = self.before(memory.stem())?;
+                let wrote = agree(
+                    "append",
+                    memory.append(row.clone()),
+                    redb.append(row.clone()),
+                )?;
+                if wrote.is_some() {
+                    let call = Call {
+                        rows: &[row],
+                        append: true,
+                        ..Call::default()
+                    };
+                    self.check_written(&call, before, &redb)?;
+                }
                 self.touch(base, wrote.is_some())
             }
             Op::Replace { at, seed, next } => {
@@ -161,9 +181,14 @@ impl Pair {
                     return Ok(None);
                 };
                 let next = next_rows(next, &self.context(memory.stem())?);
+                let before = self.before(memory.stem())?;
                 let wrote = agree("replace", memory.replace(&next), redb.replace(&next))?;
                 if wrote.is_some() {
-                    self.holds_rows(&redb, &next)?;
+                    let call = Call {
+                        rows: &next,
+                        ..Call::default()
+                    };
+                    self.check_written(&call, before, &redb)?;
                 }
                 self.touch(base, wrote.is_some())
             }
@@ -171,9 +196,13 @@ impl Pair {
                 let Some((base, memory, redb)) = self.handles(*at, &Meta::default())? else {
                     return Ok(None);
                 };
-                let cleared = agree("clear", memory.clear(), redb.clear())?;
-                let written = read("is it written", memory.read_session())?.is_some();
-                self.touch(base, cleared.is_some() && written)
+                let before = self.before(memory.stem())?;
+                let written = before.0.is_some();
+                let cleared = agree("clear", memory.clear(), redb.clear())?.is_some();
+                if cleared && written {
+                    self.check_written(&Call::default(), before, &redb)?;
+                }
+                self.touch(base, cleared && written)
             }
             Op::Open { at, seed, slot } => {
                 if let Some((_, memory, redb)) = self.handles(*at, seed)? {
@@ -226,7 +255,8 @@ impl Pair {
                 let row = row.message();
                 let outcome = agree(
                     "append_background",
-                    self.memory.append_background(&session, row.clone(), &append),
+                    self.memory
+                        .append_background(&session, row.clone(), &append),
                     self.redb.append_background(&session, row, &append),
                 )?;
                 use transcript_redb::BackgroundAppendOutcome::Appended;
@@ -245,7 +275,11 @@ impl Pair {
                 let call = |locator: &dyn TranscriptLocator| {
                     locator.append_interrupted_partial(thread, *agent, &partial, *request)
                 };
-                let recorded = agree("append_interrupted_partial", call(&self.memory), call(&self.redb))?;
+                let recorded = agree(
+                    "append_interrupted_partial",
+                    call(&self.memory),
+                    call(&self.redb),
+                )?;
                 match root {
                     Some(root) => {
                         let base = base_of_stem(root.stem()).to_owned();
@@ -311,24 +345,69 @@ impl Pair {
         turn.tools = around.tools.as_ref();
         turn.compaction = around.compaction.as_ref();
         let partial = around.partial.as_ref().map(Partial::value);
+        let before = self.before(memory.stem())?;
         let wrote = agree(
             "append_turn",
             memory.append_turn_with_partial(turn.clone(), partial.as_ref()),
             redb.append_turn_with_partial(turn, partial.as_ref()),
         )?;
         if wrote.is_some() {
-            self.holds_rows(&redb, &next)?;
+            holds(
+                before.0.is_none() || same_transcript_messages(&stored, &prev),
+                || "a turn on another baseline is accepted".to_owned(),
+            )?;
+            let call = Call {
+                rows: &next,
+                usage: turn.turn_usage,
+                turn: Some(turn.request_id),
+                compaction: turn.compaction,
+                partial: partial.as_ref(),
+                append: false,
+            };
+            self.check_written(&call, before, &redb)?;
         }
         self.touch(base, wrote.is_some())
     }
 
-    /// After a turn the live context is what the turn said, without the rows that are no part of any context.
-    fn holds_rows(&self, redb: &Handle, next: &[TranscriptMessage]) -> Checked {
-        let stored = read("messages", redb.messages())?;
-        let said: Vec<_> = next.iter().filter(|row| !row.interrupted).cloned().collect();
-        holds(same_transcript_messages(&stored, &said), || {
-            format!("the context is not what the turn said\n  said:  {said:?}\n  found: {stored:?}")
-        })
+    /// The displays of a transcript and of the generation before it, before a write.
+    fn before(&self, stem: &str) -> Checked<Before> {
+        let (base, generation) = split(stem);
+        let predecessor = match generation.checked_sub(1) {
+            Some(before) => self.display(&stem_of(base, before))?,
+            None => None,
+        };
+        Ok((self.display(stem)?, predecessor))
+    }
+
+    /// After a write the log holds what the rules say, and the live context is what the caller said, without the rows
+    /// that are no part of any context.
+    fn check_written(&self, call: &Call<'_>, before: Before, redb: &Handle) -> Checked {
+        let after = read("read_display", redb.read_display())?.expect("it is written");
+        expect::check(call, before.0.as_ref(), before.1.as_ref(), &after)?;
+        let context = read("messages", redb.messages())?;
+        let replayed: Vec<_> = expect::live(&after)
+            .iter()
+            .map(|row| row.message.clone())
+            .collect();
+        same(
+            "the context against a replay of the display",
+            &replayed,
+            &context,
+        )?;
+        let said: Vec<_> = call
+            .rows
+            .iter()
+            .filter(|row| !row.interrupted)
+            .cloned()
+            .collect();
+        holds(
+            call.append || same_transcript_messages(&context, &said),
+            || {
+                format!(
+                    "the context is not what the call said\n  said:  {said:?}\n  found: {context:?}"
+                )
+            },
+        )
     }
 
     fn begin(
@@ -366,7 +445,11 @@ impl Pair {
         let reference = self.world.sessions[session].clone();
         let found = read("head", self.store.head(&reference))?;
         let head = self.chain_of(&base_of(&reference)).checked_sub(1);
-        same("the generation of a token", &head, &found.map(|it| it.generation))?;
+        same(
+            "the generation of a token",
+            &head,
+            &found.map(|it| it.generation),
+        )?;
         if let Some(token) = found {
             self.tokens[slot] = Some(Token {
                 session,
@@ -379,7 +462,9 @@ impl Pair {
     }
 
     fn count_of_writes(&self, session: &SessionRef) -> usize {
-        self.writes.get(&base_of(session)).map_or(0, |(count, _)| *count)
+        self.writes
+            .get(&base_of(session))
+            .map_or(0, |(count, _)| *count)
     }
 
     fn log_size(&self, session: &SessionRef) -> Checked<LogSize> {
@@ -391,7 +476,10 @@ impl Pair {
         };
         if let Some(head) = generations.checked_sub(1) {
             let head = generation_of(session, head);
-            let handle = read("open", self.memory.open_session(&head, Meta::default().value()))?;
+            let handle = read(
+                "open",
+                self.memory.open_session(&head, Meta::default().value()),
+            )?;
             let display = read("display", handle.read_display())?.expect("it is written");
             size.shown = display.records.len();
             size.unattached = display.unattached.len();
@@ -435,7 +523,11 @@ impl Pair {
             Some(ErrorKind::InvalidMessage | ErrorKind::TooLarge | ErrorKind::InvalidId)
         );
         if changed {
-            let expected = if succeeded { ErrorKind::Sealed } else { ErrorKind::Stale };
+            let expected = if succeeded {
+                ErrorKind::Sealed
+            } else {
+                ErrorKind::Stale
+            };
             holds(invalid || kind == Some(expected), || {
                 format!("append_rows by an old token answers {answer:?}, not {expected:?}")
             })?;
@@ -454,15 +546,15 @@ impl Pair {
             return self.touch(base, false);
         }
         let head = read("head_generation", self.memory.head_generation(&session))?;
-        let handle = read("open", self.memory.open_session(&head, Meta::default().value()))?;
+        let handle = read(
+            "open",
+            self.memory.open_session(&head, Meta::default().value()),
+        )?;
         let stored = read("read_session", handle.read_session())?.expect("it is written");
         let mut next = stored.messages.clone();
         next.extend_from_slice(rows);
-        let mut turn = TranscriptTurn::new(
-            &stored.messages,
-            &next,
-            append.meta.unwrap_or(&stored.meta),
-        );
+        let mut turn =
+            TranscriptTurn::new(&stored.messages, &next, append.meta.unwrap_or(&stored.meta));
         turn.turn_usage = append.usage;
         turn.request_id = append.request_id;
         turn.tools = append.tools;
@@ -503,7 +595,10 @@ impl Pair {
         let open = |locator: &dyn TranscriptLocator| match at {
             At::Session(session, generation) => {
                 let session = self.session(session, generation);
-                Some(read("open_session", locator.open_session(&session, seed.value())))
+                Some(read(
+                    "open_session",
+                    locator.open_session(&session, seed.value()),
+                ))
             }
             At::Stem(stem) => {
                 let stem = &self.world.stems[stem];
@@ -539,7 +634,10 @@ impl Pair {
 
     /// The live context of a stem, if it is written.
     fn rows_of(&self, stem: &str) -> Checked<Option<Vec<TranscriptMessage>>> {
-        let handle = read("open_stem", self.memory.open_stem(stem, Meta::default().value()))?;
+        let handle = read(
+            "open_stem",
+            self.memory.open_stem(stem, Meta::default().value()),
+        )?;
         let session = read("read_session", handle.read_session())?;
         Ok(session.map(|session| session.messages))
     }

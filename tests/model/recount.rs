@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use transcript_redb::{
-    DisplayRecord, DisplaySessionTranscript, ThreadSpend, TranscriptMeta,
-    TranscriptSpend, TurnUsage, UsageCostSource,
+    DisplayRecord, DisplaySessionTranscript, ThreadSpend, TranscriptMeta, TranscriptSpend,
+    TurnUsage, UsageCostSource,
 };
 use uuid::Uuid;
 
@@ -70,7 +70,9 @@ pub fn usd(units: i128) -> f64 {
     let sign = if units < 0 { "-" } else { "" };
     let digits = format!("{:013}", units.unsigned_abs());
     let (whole, decimals) = digits.split_at(digits.len() - 12);
-    format!("{sign}{whole}.{decimals}").parse().expect("a number")
+    format!("{sign}{whole}.{decimals}")
+        .parse()
+        .expect("a number")
 }
 
 /// One transcript of a thread: its newest header, and the usages that it was the first to store.
@@ -138,7 +140,11 @@ fn last(sum: &mut TranscriptSpend, usage: &TurnUsage) {
         (input.saturating_add(output), input, output)
     } else {
         let (input, output) = (totals.input, totals.output);
-        (input.saturating_add(output) / steps, input / steps, output / steps)
+        (
+            input.saturating_add(output) / steps,
+            input / steps,
+            output / steps,
+        )
     };
     sum.last_context_tokens = context;
     sum.last_context_input_tokens = input;

@@ -77,7 +77,13 @@ fn a_slot_is_released_only_while_its_generation_is_unwritten() {
 /// A sub-agent's usage was recorded by the hour under the thread that its own header names, not under its root's.
 #[test]
 fn a_sub_agent_s_usage_is_recorded_under_the_thread_of_its_root() {
-    agree_on(&[append(1, "t2"), turn(5, "t1"), turn(5, "t1"), turn(1, "t3"), turn(5, "t1")]);
+    agree_on(&[
+        append(1, "t2"),
+        turn(5, "t1"),
+        turn(5, "t1"),
+        turn(1, "t3"),
+        turn(5, "t1"),
+    ]);
     agree_on(&[turn(5, "t1"), append(1, "t2"), turn(5, "t1")]);
 }
 

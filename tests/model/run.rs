@@ -44,12 +44,19 @@ pub fn check(seed: u64) -> usize {
     };
     println!("seed {seed}, step {step}: {divergence:?}\nshortening …");
     let (ops, divergence) = shorten(&sequence, step).unwrap_or_else(|| {
-        (sequence.ops[..step.min(sequence.ops.len())].to_vec(), divergence)
+        (
+            sequence.ops[..step.min(sequence.ops.len())].to_vec(),
+            divergence,
+        )
     });
     let lines: Vec<String> = ops.iter().map(|op| format!("    {op:?},\n")).collect();
     panic!(
         "the stores disagree: TRANSCRIPT_MODEL_SEED={seed} ({}), step {step}\n{divergence:?}\n{} operations do it:\n{}",
-        if sequence.on_disk { "on disk" } else { "in memory" },
+        if sequence.on_disk {
+            "on disk"
+        } else {
+            "in memory"
+        },
         ops.len(),
         lines.concat()
     );

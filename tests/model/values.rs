@@ -180,7 +180,10 @@ pub fn row(rng: &mut Rng) -> Row {
         set("extra_metadata", metadata(rng));
     }
     if rng.percent(8) {
-        set("cache_breakpoints", rng.pick(&[json!([0]), json!([3, 0])]).clone());
+        set(
+            "cache_breakpoints",
+            rng.pick(&[json!([0]), json!([3, 0])]).clone(),
+        );
     }
     if rng.percent(15) {
         set("turn_usage", usage(rng).0);
@@ -260,12 +263,19 @@ pub fn around(rng: &mut Rng) -> Around {
         usage: rng.percent(50).then(|| usage(rng)),
         request: request(rng),
         tools: rng.percent(15).then(|| {
-            let choices = [json!([]), json!([{"name": "ls"}]), json!({"n": 0.0}), json!({"n": -0.0}), Value::Null];
+            let choices = [
+                json!([]),
+                json!([{"name": "ls"}]),
+                json!({"n": 0.0}),
+                json!({"n": -0.0}),
+                Value::Null,
+            ];
             rng.pick(&choices).clone()
         }),
-        compaction: rng
-            .percent(20)
-            .then(|| rng.pick(&[json!({"trigger": "full", "before": 9}), Value::Null]).clone()),
+        compaction: rng.percent(20).then(|| {
+            rng.pick(&[json!({"trigger": "full", "before": 9}), Value::Null])
+                .clone()
+        }),
         partial: rng.percent(8).then(|| partial(rng)),
     }
 }
