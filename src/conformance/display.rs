@@ -313,8 +313,30 @@ pub fn the_step_of_a_row_is_its_usages_unless_it_is_stamped(factory: Factory<'_>
         must("an append succeeds", handle.append(answered("x", usage)));
     }
     must("an append succeeds", handle.append(user("y")));
-    let steps: Vec<_> = shown(&*handle).iter().map(|row| row.iteration).collect();
-    assert_eq!(steps, [None, Some(1), Some(7), None]);
+    let of_turn = |iteration| TurnUsage {
+        iteration,
+        ts: "2026-01-02T03:04:05Z".into(),
+        ..charged(1, 1, 0.0)
+    };
+    let own = TurnUsage {
+        ts: "earlier".into(),
+        ..of_turn(9)
+    };
+    let mut next = messages(&*handle);
+    let prev = next.clone();
+    next.extend([answered("stamped", own), assistant("answer")]);
+    let (meta, usage) = (meta("agent", "thread"), of_turn(2));
+    must(
+        "a turn succeeds",
+        handle.append_turn(TranscriptTurn {
+            turn_usage: Some(&usage),
+            ..TranscriptTurn::new(&prev, &next, &meta)
+        }),
+    );
+    let rows = shown(&*handle);
+    let steps: Vec<_> = rows.iter().map(|row| row.iteration).collect();
+    assert_eq!(steps, [None, Some(1), Some(7), None, Some(1), Some(2)]);
+    assert_eq!(rows[4].ts.as_deref(), Some("2026-01-02T03:04:05Z"));
 }
 
 /// `extra_metadata.reasoning_content` if it is a string, else the one inside a live legacy envelope, else the usage's.

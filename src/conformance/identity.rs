@@ -9,8 +9,8 @@ use super::support::{
 };
 use super::{Check, Factory};
 use crate::{
-    SessionRef, TranscriptHistory, TranscriptLocator, TranscriptMessage, TranscriptTurn, TurnUsage,
-    UsageRecord,
+    SessionRef, ToolFailure, TranscriptHistory, TranscriptLocator, TranscriptMessage,
+    TranscriptTurn, TurnUsage, UsageRecord,
 };
 
 pub(super) const CHECKS: &[Check] = table![
@@ -18,6 +18,7 @@ pub(super) const CHECKS: &[Check] = table![
     equal_rows_are_kept_one_by_one,
     a_kept_row_with_other_metadata_is_a_revision,
     a_kept_row_with_other_text_and_the_same_usage_is_a_revision,
+    a_kept_row_with_other_text_and_no_usage_is_a_new_row,
     a_kept_row_of_another_request_is_a_new_row,
     exact_rows_are_taken_before_revisions,
     a_replacement_keeps_rows_by_reference,
@@ -31,6 +32,7 @@ pub(super) const CHECKS: &[Check] = table![
     new_rows_get_the_request_id_of_their_turn,
     a_row_that_claims_its_request_id_keeps_it,
     earlier_steps_of_a_turn_are_stamped,
+    a_step_is_at_least_the_first,
     a_turn_of_rows_that_were_read_is_not_stamped_with_steps,
 ];
 
@@ -120,18 +122,28 @@ pub fn equal_rows_are_kept_one_by_one(factory: Factory<'_>) {
     );
 }
 
-/// Same row and request id, other metadata: stored again as a revision that reads back as given.
+/// Same row and request id, but other metadata, breakpoints, failure or usage: stored again, and it reads back as given.
 pub fn a_kept_row_with_other_metadata_is_a_revision(factory: Factory<'_>) {
-    let locator = factory();
-    let handle = with_rows(&*locator, &[named("x", "r"), user("y")]);
-    let before = live_uuids(&*handle);
-    let mut rows = messages(&*handle);
-    rows[0].extra_metadata = Some(json!({"edited": true}));
-    turn_to(&*handle, &rows[..1], &meta("agent", "thread"));
-    let after = live_rows(&*handle);
-    assert_ne!(after[0].uuid, before[0]);
-    assert_eq!(after[0].revises, Some(before[0]));
-    assert_eq!(after[0].message, rows[0]);
+    let edits: [fn(&mut TranscriptMessage); 5] = [
+        |row| row.extra_metadata = Some(json!({"edited": true})),
+        |row| row.cache_breakpoints = vec![1],
+        |row| row.tool_failure = Some(ToolFailure::failed()),
+        |row| row.turn_usage = None,
+        |row| row.turn_usage = Some(charged(2, 2, 0.5)),
+    ];
+    for edit in edits {
+        let locator = factory();
+        let row = answered("x", charged(1, 1, 0.5)).with_request_id("r");
+        let handle = with_rows(&*locator, &[row, user("y")]);
+        let before = live_uuids(&*handle);
+        let mut rows = messages(&*handle);
+        edit(&mut rows[0]);
+        turn_to(&*handle, &rows[..1], &meta("agent", "thread"));
+        let after = live_rows(&*handle);
+        assert_ne!(after[0].uuid, before[0]);
+        assert_eq!(after[0].revises, Some(before[0]));
+        assert_eq!(after[0].message, rows[0]);
+    }
 }
 
 /// Same request id and usage, other text.
@@ -151,6 +163,19 @@ pub fn a_kept_row_with_other_text_and_the_same_usage_is_a_revision(factory: Fact
     assert_eq!(after[1].message, rows[1]);
     let spend = must("spend can be read", locator.thread_spend("thread"));
     assert_eq!(spend.root.turns, 1, "its usage is not counted again");
+}
+
+/// Without a usage nothing says that it is the same row.
+pub fn a_kept_row_with_other_text_and_no_usage_is_a_new_row(factory: Factory<'_>) {
+    let locator = factory();
+    let handle = with_rows(&*locator, &[user("x"), assistant("long")]);
+    let before = live_uuids(&*handle);
+    let mut rows = messages(&*handle);
+    rows[1].content = "short".into();
+    turn_to(&*handle, &rows, &meta("agent", "thread"));
+    let after = live_rows(&*handle);
+    assert!(!before.contains(&after[1].uuid));
+    assert_eq!(after[1].revises, None);
 }
 
 /// The request id is never revised.
@@ -420,6 +445,20 @@ pub fn earlier_steps_of_a_turn_are_stamped(factory: Factory<'_>) {
             ("answer".into(), Some(3), ts()),
         ]
     );
+}
+
+/// A turn that kept more rows than it had steps.
+pub fn a_step_is_at_least_the_first(factory: Factory<'_>) {
+    let locator = factory();
+    let handle = open(&*locator, &SessionRef::root("k"));
+    let usage = TurnUsage {
+        iteration: 2,
+        ..charged(10, 5, 0.5)
+    };
+    let rows = ["a", "b", "c", "d"].map(assistant);
+    turn_using(&*handle, &rows, &usage, None);
+    let steps: Vec<_> = shown(&*handle).iter().map(|row| row.iteration).collect();
+    assert_eq!(steps, [Some(1), Some(1), Some(1), Some(2)]);
 }
 
 /// Rows of a host that restores a transcript are history, not steps of this turn.

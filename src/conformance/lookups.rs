@@ -27,6 +27,7 @@ pub(super) const CHECKS: &[Check] = table![
     head_and_chain_are_the_same_from_any_generation,
     sessions_of_one_key_and_different_agents_are_different,
     a_partial_goes_to_the_newest_root_of_the_thread_at_its_head,
+    a_partial_goes_to_the_head_of_a_session_that_moved_on,
     a_partial_can_be_scoped_to_an_agent_id,
     a_partial_without_a_root_or_without_text_is_not_stored,
     the_destination_of_a_store_is_its_own,
@@ -463,6 +464,28 @@ pub fn a_partial_goes_to_the_newest_root_of_the_thread_at_its_head(factory: Fact
     assert_eq!(partial.request_id.as_deref(), Some("r"));
     assert_eq!(contents(&*head), ["on"], "a partial is never replayed");
     assert_eq!(records(&*older).len(), 1);
+}
+
+/// The newest root of the thread may be an older generation, whose head names another thread by now: the older one is
+/// sealed, so the text goes to the head.
+pub fn a_partial_goes_to_the_head_of_a_session_that_moved_on(factory: Factory<'_>) {
+    let locator = factory();
+    let session = SessionRef::root("k");
+    let first = written(&*locator, &session);
+    let (_, head) = succeed(
+        &*locator,
+        &session,
+        &[user("on")],
+        &meta("agent", "elsewhere"),
+    );
+    let partial = TranscriptPartial::new("half");
+    let stored = must(
+        "a partial is stored",
+        locator.append_interrupted_partial("thread", None, &partial, None),
+    );
+    assert!(stored);
+    assert_eq!(shown(&*first).len(), 1);
+    assert_eq!(shown(&*head).len(), 2);
 }
 
 /// With a scope the partial goes to the newest root of that agent.

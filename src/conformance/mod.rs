@@ -67,6 +67,7 @@ pub mod handles;
 pub mod hostile;
 pub mod identity;
 pub mod locators;
+pub mod long;
 pub mod lookups;
 pub mod paging;
 pub mod refusals;
@@ -131,6 +132,7 @@ pub fn themes() -> &'static [Theme] {
         thread_spend,
         refusals,
         hostile,
+        long,
         concurrency,
         turn_lock
     ];

@@ -118,9 +118,11 @@ pub fn following_the_cursor_gives_every_record_once(factory: Factory<'_>) {
         loop {
             let mut slice = page(&*handle, before, limit);
             before = slice.records.first().map(|(sequence, _)| *sequence);
+            assert!(before.is_some(), "a page that has to hold more is empty");
             let more = slice.more;
             slice.records.append(&mut all);
             all = slice.records;
+            assert!(all.len() <= 7, "a record is on two pages");
             if !more {
                 break;
             }

@@ -25,6 +25,7 @@ pub(super) const CHECKS: &[Check] = table![
     interrupted_rows_never_count,
     a_thread_sums_all_its_roots,
     the_last_turn_of_a_thread_is_that_of_its_newest_root_that_counted_one,
+    a_generation_opened_last_has_the_last_turn_of_its_thread,
     the_update_time_of_a_thread_is_that_of_its_newest_root,
     sub_agents_are_grouped_by_name_and_counted_in_runs,
     a_chain_of_generations_is_one_run,
@@ -253,6 +254,25 @@ pub fn the_last_turn_of_a_thread_is_that_of_its_newest_root_that_counted_one(fac
     assert_eq!(root.model.as_deref(), Some("m-2"), "the last that is known");
     assert_eq!(root.context_window, 500, "the last that is known");
     assert_eq!((root.turns, root.input_tokens), (3, 60));
+}
+
+/// Newest is the transcript, not the session: a chain that goes on after another session began has the last turn.
+pub fn a_generation_opened_last_has_the_last_turn_of_its_thread(factory: Factory<'_>) {
+    let locator = factory();
+    let older = SessionRef::root("older");
+    let row = |input| answered("a", charged(input, 0, 0.5));
+    talk(&*locator, &older, &[row(10)]);
+    talk(&*locator, &SessionRef::root("newer"), &[row(20)]);
+    assert_eq!(of_thread(&*locator, "thread").root.last_input_tokens, 20);
+    let (_, handle) = succeed(&*locator, &older, &[], &meta("agent", "thread"));
+    assert_eq!(
+        of_thread(&*locator, "thread").root.last_input_tokens,
+        20,
+        "a generation that counted no turn has no last one"
+    );
+    must("an append succeeds", handle.append(row(30)));
+    let root = of_thread(&*locator, "thread").root;
+    assert_eq!((root.last_input_tokens, root.input_tokens), (30, 60));
 }
 
 /// Whether it counted a turn or not, and whatever it says.

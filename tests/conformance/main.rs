@@ -110,7 +110,7 @@ mod stores {
     stores! {
         memory defaults redb_in_memory redb_on_disk : [
             handles rows lookups generations reservations successors subagents turns identity display paging
-            background background_keys spend thread_spend refusals hostile concurrency turn_lock
+            background background_keys spend thread_spend refusals hostile long concurrency turn_lock
         ]
     }
 }
