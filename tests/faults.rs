@@ -7,6 +7,7 @@ mod support {
     pub mod picture;
     pub mod reference;
     pub mod script;
+    pub mod values;
 }
 
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::reference::{Reference, reference};
-use support::script::{STEPS, World, meta};
+use support::script::{STEPS, World};
+use support::values::meta;
 use transcript_redb::testkit::{DiskCall, SimDisk};
 use transcript_redb::{
     Backend, Error, ErrorKind, Health, Result, Store, TranscriptHistory, TranscriptLocator,

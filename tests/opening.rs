@@ -6,6 +6,7 @@ mod support {
     pub mod child;
     pub mod picture;
     pub mod script;
+    pub mod values;
 }
 
 use std::collections::BTreeMap;
@@ -17,7 +18,8 @@ use std::thread;
 use redb::{ReadableDatabase as _, TableDefinition};
 use serde_json::json;
 use support::child::{Process, listen, say, task};
-use support::script::{STEPS, World, meta};
+use support::script::{STEPS, World};
+use support::values::meta;
 use transcript_redb::testkit::SimDisk;
 use transcript_redb::{
     AppendRows, BackgroundAppend, Error, ErrorKind, Result, SessionRef, Store, TranscriptHistory,

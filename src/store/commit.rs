@@ -66,6 +66,8 @@ enum TicketState {
 struct Queue {
     entries: VecDeque<Queued>,
     bytes: usize,
+    /// Callers that wait for room, or for changes to be applied.
+    waiting: usize,
     led: bool,
     next_sequence: u64,
     /// All changes up to this one are durable and applied.
@@ -86,6 +88,31 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How much waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Depth {
+    /// Changes in the queue.
+    pub(super) changes: usize,
+    /// Bytes of them and of the group that is being committed.
+    pub(super) bytes: usize,
+    /// Callers that wait for room in the queue, or for changes that their answer rests on.
+    pub(super) callers: usize,
+}
+
+/// Waits for `moved` as long as `holds`, and counts the caller meanwhile.
+fn wait_while<'q>(
+    moved: &Condvar,
+    mut queue: MutexGuard<'q, Queue>,
+    holds: impl Fn(&Queue) -> bool,
+) -> MutexGuard<'q, Queue> {
+    queue.waiting += 1;
+    queue = moved
+        .wait_while(queue, |queue| holds(queue))
+        .unwrap_or_else(PoisonError::into_inner);
+    queue.waiting -= 1;
+    queue
+}
+
 impl Committer {
     /// Continues behind the last change that the tables hold.
     pub(super) fn new(applied: u64) -> Self {
@@ -93,6 +120,7 @@ impl Committer {
             queue: Mutex::new(Queue {
                 entries: VecDeque::new(),
                 bytes: 0,
+                waiting: 0,
                 led: false,
                 next_sequence: applied + 1,
                 applied,
@@ -108,21 +136,22 @@ impl Committer {
         lock(&self.queue).epoch
     }
 
-    /// Changes and bytes that wait now.
-    pub(super) fn depth(&self) -> (usize, usize) {
+    /// How much waits now.
+    pub(super) fn depth(&self) -> Depth {
         let queue = lock(&self.queue);
-        (queue.entries.len(), queue.bytes)
+        Depth {
+            changes: queue.entries.len(),
+            bytes: queue.bytes,
+            callers: queue.waiting,
+        }
     }
 
     /// Waits until the queue has room. Callers come here before they take a sequencer.
     pub(super) fn wait_for_space(&self) {
-        let mut queue = lock(&self.queue);
-        while queue.bytes >= QUEUE_BYTES {
-            queue = self
-                .space
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let queue = lock(&self.queue);
+        drop(wait_while(&self.space, queue, |queue| {
+            queue.bytes >= QUEUE_BYTES
+        }));
     }
 
     /// Gives a change its sequence number, unless a group failed since `epoch`.
@@ -254,13 +283,10 @@ impl Committer {
 
     /// Waits until all changes up to `sequence` are durable and applied. Answers false if a group failed since `epoch`.
     pub(super) fn wait_applied(&self, epoch: u64, sequence: u64) -> bool {
-        let mut queue = lock(&self.queue);
-        while queue.epoch == epoch && queue.applied < sequence {
-            queue = self
-                .settled
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let queue = lock(&self.queue);
+        let queue = wait_while(&self.settled, queue, |queue| {
+            queue.epoch == epoch && queue.applied < sequence
+        });
         queue.epoch == epoch
     }
 }

@@ -195,9 +195,11 @@ impl Engine {
     /// keeps nobody else from writing.
     fn commit(&self, group: &[Queued]) -> GroupOutcome {
         match self.commit_whole(group) {
-            GroupOutcome::Refused(error) if group.len() > 1 && !is_of_the_disk(&error) => {
-                self.commit_singly(group)
+            GroupOutcome::Refused(error) if is_of_the_disk(&error) => GroupOutcome::Refused(error),
+            GroupOutcome::Refused(error) if group.len() == 1 => {
+                GroupOutcome::Parted(vec![Answer::Failed(error)])
             }
+            GroupOutcome::Refused(_) => self.commit_singly(group),
             outcome => outcome,
         }
     }

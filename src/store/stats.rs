@@ -23,8 +23,10 @@ pub struct Stats {
     pub file_bytes: u64,
     /// Changes that wait for their commit.
     pub queued_changes: usize,
-    /// Bytes of them.
+    /// Bytes of them and of those that are being committed.
     pub queued_bytes: usize,
+    /// Calls that are held back until there is room in the queue, or until what their answer rests on is durable.
+    pub waiting_calls: usize,
     /// Generations that handles have begun and not written yet.
     pub reservations: Vec<ReservationStats>,
     /// Reads under way.
@@ -46,7 +48,7 @@ pub struct ReservationStats {
 
 impl Engine {
     pub(super) fn stats(&self) -> Result<Stats> {
-        let (queued_changes, queued_bytes) = self.committer.depth();
+        let queued = self.committer.depth();
         let now = self.environment.now_micros();
         let reservations = self
             .sessions
@@ -87,8 +89,9 @@ impl Engine {
             records,
             transcripts,
             file_bytes,
-            queued_changes,
-            queued_bytes,
+            queued_changes: queued.changes,
+            queued_bytes: queued.bytes,
+            waiting_calls: queued.callers,
             reservations,
             readers,
             oldest_reader,

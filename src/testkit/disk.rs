@@ -30,7 +30,7 @@ pub enum DiskCall {
     Read,
     /// Writing bytes.
     Write,
-    /// Changing the length of the file: what fails when the disk is full.
+    /// Changing the length of the file, and a sync with nothing else to make durable: what fails when the disk is full.
     SetLen,
     /// Making what was written durable.
     Sync,
@@ -54,10 +54,14 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     bytes: Vec<u8>,
+    /// Whether anything was written, or only the length changed, since the last sync.
+    written: bool,
+    resized: bool,
     calls: Vec<(DiskCall, u64)>,
     faults: Vec<Fault>,
     failures: u64,
-    held: Vec<DiskCall>,
+    holds: Vec<Hold>,
+    next_hold: u64,
     waiting: Vec<(DiskCall, usize)>,
     history: Option<History>,
 }
@@ -72,6 +76,15 @@ struct Fault {
     once: bool,
     /// How many bytes of a write arrive all the same.
     torn: usize,
+}
+
+/// A kind of calls that wait.
+#[derive(Debug)]
+struct Hold {
+    id: u64,
+    call: DiskCall,
+    /// Calls that go on before the first one waits.
+    pass: u64,
 }
 
 /// Everything that happened since the recording began.
@@ -160,10 +173,23 @@ impl SimDisk {
 
     /// Lets calls of one kind wait until the answer is dropped.
     pub fn hold(&self, call: DiskCall) -> Held {
-        self.state().held.push(call);
+        self.hold_from(call, 1)
+    }
+
+    /// The same from the `nth` call from now on.
+    pub fn hold_from(&self, call: DiskCall, nth: u64) -> Held {
+        let mut state = self.state();
+        state.next_hold += 1;
+        let id = state.next_hold;
+        state.holds.push(Hold {
+            id,
+            call,
+            pass: nth.saturating_sub(1),
+        });
         Held {
             disk: self.clone(),
             call,
+            id,
         }
     }
 
@@ -241,10 +267,10 @@ impl SimDisk {
     fn begin(&self, call: DiskCall) -> (MutexGuard<'_, State>, Option<Fault>) {
         let mut state = self.state();
         bump(&mut state.calls, call, |calls| calls + 1);
-        if state.held.contains(&call) {
+        if let Some(id) = state.held(call) {
             bump(&mut state.waiting, call, |waiting| waiting + 1);
             self.0.moved.notify_all();
-            while state.held.contains(&call) {
+            while state.holds.iter().any(|hold| hold.id == id) {
                 state = self.wait(state);
             }
             bump(&mut state.waiting, call, |waiting| waiting - 1);
@@ -255,6 +281,18 @@ impl SimDisk {
 }
 
 impl State {
+    /// The hold that a call has to wait for.
+    fn held(&mut self, call: DiskCall) -> Option<u64> {
+        let mut held = None;
+        for hold in self.holds.iter_mut().filter(|hold| hold.call == call) {
+            match hold.pass.checked_sub(1) {
+                Some(left) => hold.pass = left,
+                None => held = Some(hold.id),
+            }
+        }
+        held
+    }
+
     fn strike(&mut self, call: DiskCall) -> Option<Fault> {
         let mut struck = None;
         self.faults.retain_mut(|fault| {
@@ -278,7 +316,17 @@ impl State {
         }
     }
 
+    /// What a sync counts as now.
+    fn kind_of_sync(&self) -> DiskCall {
+        if self.resized && !self.written {
+            DiskCall::SetLen
+        } else {
+            DiskCall::Sync
+        }
+    }
+
     fn write(&mut self, offset: u64, data: &[u8]) {
+        self.written = true;
         self.note(|| Event::Write(offset, data.to_vec()));
         put(&mut self.bytes, offset, data);
     }
@@ -313,6 +361,7 @@ impl Backend for SimDisk {
         if fault.is_some() {
             return Err(broken(DiskCall::SetLen));
         }
+        state.resized = true;
         state.note(|| Event::SetLen(len));
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::StorageFull)?;
         state.bytes.resize(len, 0);
@@ -320,10 +369,12 @@ impl Backend for SimDisk {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let (mut state, fault) = self.begin(DiskCall::Sync);
+        let kind = self.state().kind_of_sync();
+        let (mut state, fault) = self.begin(kind);
+        (state.written, state.resized) = (false, false);
         if fault.is_some() {
             state.note(|| Event::FailedSync);
-            return Err(broken(DiskCall::Sync));
+            return Err(broken(kind));
         }
         state.note(|| Event::Sync);
         Ok(())
@@ -353,6 +404,7 @@ impl Backend for SimDisk {
 pub struct Held {
     disk: SimDisk,
     call: DiskCall,
+    id: u64,
 }
 
 impl Held {
@@ -367,11 +419,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut state = self.disk.state();
-        if let Some(place) = state.held.iter().position(|call| *call == self.call) {
-            state.held.remove(place);
-        }
-        drop(state);
+        self.disk.state().holds.retain(|hold| hold.id != self.id);
         self.disk.0.moved.notify_all();
     }
 }

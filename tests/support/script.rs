@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use transcript_redb::testkit::{SimDisk, TestClock};
 use transcript_redb::{
-    AppendRows, BackgroundAppend, MessageUsage, Result, SessionRef, Store,
-    TranscriptHistory, TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial,
-    TranscriptTurn, TruncateCut, TurnUsage, UsageCostSource,
+    AppendRows, BackgroundAppend, Result, SessionRef, Store, TranscriptHistory, TranscriptLocator,
+    TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn, TruncateCut,
 };
 
 use super::picture::picture;
+use super::values::{meta, usage};
 
 /// A store on a simulated disk, and handles that stay the same whatever happens to the disk.
 pub struct World {
@@ -95,32 +95,6 @@ impl World {
         let locator = self.store.locator();
         let head = locator.head_generation(&session())?;
         locator.open_session(&head, meta("orchestrator", "one"))
-    }
-}
-
-/// A meta that is the same in every run.
-pub fn meta(agent: &str, thread: &str) -> TranscriptMeta {
-    TranscriptMeta::new(agent)
-        .with_agent_id(format!("{agent}-id"))
-        .with_thread_id(thread)
-        .with_created("2026-12-01T00:00:00Z")
-        .with_updated("2026-12-01T00:00:00Z")
-}
-
-/// The usage of a turn.
-pub fn usage(input: u64) -> TurnUsage {
-    TurnUsage {
-        provider: "acme".to_owned(),
-        model: "acme-1".to_owned(),
-        usage: MessageUsage {
-            input,
-            output: input / 10,
-            cost_usd: 0.001,
-            cost_source: Some(UsageCostSource::Charged),
-            ..MessageUsage::default()
-        },
-        iteration: 2,
-        ..TurnUsage::default()
     }
 }
 
