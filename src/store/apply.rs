@@ -13,8 +13,7 @@ use super::change::{Change, CountedUsage, NewRecord, SealPredecessor};
 use super::database::{storage_error, table_error};
 use super::hash::Seed;
 use super::head::{
-    Birth, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run,
-    source_code,
+    Birth, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run, source_code,
 };
 use super::tables::{self, HourKey, SpendKey, id_key};
 use crate::session::{
@@ -39,21 +38,6 @@ pub(super) fn apply_group<'a>(
         }
     }
     writer.flush()
-}
-
-/// Writes what is there already, so that the commit supersedes one whose end was uncertain.
-pub(super) fn touch(transaction: &WriteTransaction) -> Result<()> {
-    let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
-    let state = store
-        .get("state")
-        .map_err(storage_error)?
-        .map(|state| state.value().to_vec());
-    if let Some(state) = state {
-        store
-            .insert("state", state.as_slice())
-            .map_err(storage_error)?;
-    }
-    Ok(())
 }
 
 struct Writer<'t> {
