@@ -10,7 +10,8 @@ use super::support::{
 };
 use super::{Check, Factory};
 use crate::{
-    BackgroundAppend, ErrorKind, SessionRef, TranscriptPartial, TranscriptTurn, session_stem,
+    BackgroundAppend, ErrorKind, SessionRef, TranscriptMessage, TranscriptPartial, TranscriptTurn,
+    session_stem,
 };
 
 pub(super) const CHECKS: &[Check] = table![
@@ -24,6 +25,7 @@ pub(super) const CHECKS: &[Check] = table![
     a_cleared_successor_finds_its_slot_written,
     a_failed_baseline_leaves_the_predecessor_writable_and_the_slot_free,
     the_baseline_is_checked_again_at_the_first_write,
+    the_baseline_that_is_checked_again_is_compared_by_row_identity,
     a_reserved_generation_cannot_be_written_through_another_handle,
 ];
 
@@ -205,6 +207,32 @@ pub fn the_baseline_is_checked_again_at_the_first_write(factory: Factory<'_>) {
     );
     assert!(!must("a look-up works", locator.session_exists(&successor)));
     must("nothing was sealed", first.append(user("newest")));
+}
+
+/// Meanwhile the context may have been written anew. What is the same row by the rules of row identity is the baseline
+/// still: here a row that an older host had packed into text.
+pub fn the_baseline_that_is_checked_again_is_compared_by_row_identity(factory: Factory<'_>) {
+    let locator = factory();
+    let session = SessionRef::root("k");
+    let first = open(&*locator, &session);
+    let packed = r#"{"content":"x","tool_call_id":"c"}"#;
+    let typed = TranscriptMessage::tool_result("c", "x");
+    must("an append succeeds", first.append(typed));
+    let (successor, handle) = must(
+        "the stored rows are a baseline",
+        locator.begin_generation_from_baseline(
+            &session,
+            meta("agent", "thread"),
+            &messages(&*first),
+        ),
+    );
+    must("clearing nothing succeeds", handle.clear());
+    must(
+        "the predecessor is writable",
+        first.replace(&[TranscriptMessage::tool(packed)]),
+    );
+    must("the baseline still stands", handle.append(user("on")));
+    assert!(must("a look-up works", locator.session_exists(&successor)));
 }
 
 /// While a handle holds the slot, any other writer of that generation is refused.

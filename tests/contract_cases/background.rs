@@ -273,6 +273,20 @@ fn keys() -> Vec<Case> {
                 "#4 a again | ts=now from=job:null",
             ])
             .context("#3 #4"),
+        case("an interrupted row is in no live context, so it holds no key")
+            .turn([u("q")])
+            .append(
+                a("half")
+                    .meta(json!({"background_origin": {"idempotency_key": "job"}}))
+                    .cut(),
+            )
+            .background("job", a("done"))
+            .shows([
+                "#1 u q",
+                "#2 a half | interrupted=yes ts=now from=job:null",
+                "#3 a done | ts=now from=job:null",
+            ])
+            .context("#1 #3"),
         case("a key that two rows hold is free when both are gone")
             .turn([u("q")])
             .background("job", a("done"))

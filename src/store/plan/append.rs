@@ -35,6 +35,7 @@ pub(super) fn row(
         applied(engine, view)?;
         engine.read(|reader| {
             let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
+            address.check_begun(predecessor, &mut stored)?;
             let plan = plan_context(&mut stored, rows, &Stamp::AS_GIVEN)?;
             check_plan(&stem, &plan.rows, &plan.usage)?;
             draft.seal(predecessor, None, None)?;

@@ -233,7 +233,9 @@ impl<'e> Draft<'e> {
             self.head.title = title(&message.content);
         }
         self.head.rows_stored += 1;
-        let key = background_origin(message).map(|origin| origin.idempotency_key);
+        // An interrupted row is in no live context, so it holds no key.
+        let origin = background_origin(message).filter(|_| !message.interrupted);
+        let key = origin.map(|origin| origin.idempotency_key);
         self.push(address, bytes, key, row.counted_usage())?;
         Ok(hashes.identity())
     }

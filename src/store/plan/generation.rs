@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Address, Begun, Target, applied};
+use super::{Address, Baseline, Begun, Target, applied};
 use crate::store::apply::full_stem;
 use crate::store::engine::Engine;
 use crate::store::pending::{Claim, View};
@@ -35,10 +35,12 @@ pub(in crate::store) fn begin(
             .session
             .reserve(&view, address.generation + 1, &claim, since)
         {
-            let context = &newest.head.context;
             return Ok(Begun {
                 claim,
-                baseline: baseline.map(|_| (context.rows, context.digest)),
+                baseline: baseline.map(|rows| Baseline {
+                    rows: rows.to_vec(),
+                    digest: newest.head.context.digest,
+                }),
                 written: false.into(),
             });
         }

@@ -17,8 +17,10 @@ use super::apply::full_stem;
 use super::engine::Engine;
 use super::head::SessionParts;
 use super::pending::{Claim, Newest, Session, View};
+use super::read::context::LiveRows;
 use crate::transcript::limits::{MAX_GENERATION, check_meta};
-use crate::{Error, Result, TranscriptMeta};
+use crate::turn::check_baseline;
+use crate::{Error, Result, TranscriptMessage, TranscriptMeta};
 
 /// A generation of a session as a handle addresses it.
 #[derive(Clone, Debug)]
@@ -37,10 +39,17 @@ pub(super) struct Address {
 #[derive(Debug)]
 pub(super) struct Begun {
     pub(super) claim: Arc<Claim>,
-    /// Rows and digest of the predecessor's context, if a baseline was given.
-    pub(super) baseline: Option<(u64, u128)>,
+    pub(super) baseline: Option<Baseline>,
     /// Whether a write through the handle was answered.
     pub(super) written: std::sync::atomic::AtomicBool,
+}
+
+/// The context that the predecessor has to have still when its successor is written.
+#[derive(Debug)]
+pub(super) struct Baseline {
+    rows: Vec<TranscriptMessage>,
+    /// Of the stored context when the rows were compared with it: as long as it is this, they need not be again.
+    digest: u128,
 }
 
 impl Begun {
@@ -121,17 +130,21 @@ impl Address {
         if reserved.is_some_and(|it| !claim.is_some_and(|claim| it.is_of(claim))) {
             return Err(Error::Reserved { stem: stem() });
         }
-        if let Some((rows, digest)) = self.begun.as_ref().and_then(|begun| begun.baseline) {
-            let context = &newest.head.context;
-            if context.rows != rows || context.digest != digest {
-                return Err(Error::Stale {
-                    stem: full_stem(&self.session.stem, newest.generation),
-                    expected: super::head::to_usize(rows),
-                    found: super::head::to_usize(context.rows),
-                });
-            }
-        }
         Ok(Target::Successor(newest))
+    }
+
+    /// Refuses the first write of a begun generation whose baseline is no longer the context of its predecessor.
+    ///
+    /// Another digest alone does not say so: the context may have been written anew, of rows that are the same.
+    fn check_begun(&self, predecessor: &Newest, stored: &mut LiveRows<'_, '_>) -> Result<()> {
+        let baseline = self.begun.as_ref().and_then(|it| it.baseline.as_ref());
+        match baseline.filter(|it| it.digest != predecessor.head.context.digest) {
+            Some(baseline) => {
+                let stem = full_stem(&self.session.stem, predecessor.generation);
+                check_baseline(&stem, stored, &baseline.rows)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Begins a change. A first write that brings no meta takes the seed, which is checked here.

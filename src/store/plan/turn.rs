@@ -118,6 +118,7 @@ fn plan(
             applied(engine, view)?;
             engine.read(|reader| {
                 let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
+                address.check_begun(predecessor, &mut stored)?;
                 let plan = plan_context(&mut stored, turn.next, stamp)?;
                 check_plan(stem, &plan.rows, &plan.usage)?;
                 draft.seal(predecessor, turn.request_id, turn.compaction)?;
@@ -180,6 +181,9 @@ pub(in crate::store) fn replace(
                 applied(engine, view)?;
                 engine.read(|reader| {
                     let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
+                    if matches!(target, Target::Successor(_)) {
+                        address.check_begun(newest, &mut stored)?;
+                    }
                     let plan = plan_context(&mut stored, rows, &stamp)?;
                     check_plan(&stem, &plan.rows, &plan.usage)?;
                     if matches!(target, Target::Successor(_)) {
