@@ -1,4 +1,5 @@
 //! Child processes: the test binary itself, started for one of its ignored tests.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
