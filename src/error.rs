@@ -33,8 +33,8 @@ pub enum Error {
     ///
     /// Read the transcript again and repeat the turn on what is there now.
     #[error(
-        "transcript {} was changed by another writer: the {expected} rows of the baseline are not the {found} rows that \
-         are stored; read it again and repeat the call",
+        "transcript {} was changed by another writer since the baseline was read (expected {expected}, found {found}); read \
+         it again and repeat the call",
         Shown(stem)
     )]
     Stale {
@@ -126,7 +126,8 @@ pub enum Error {
         reason: String,
     },
     /// Something is larger than the store takes.
-    #[error("{what} is too large: {size}, the limit is {limit}; reduce it and repeat the call")]
+    #[error("{what} is too large: {size} {}, the limit is {limit}; reduce it and repeat the call",
+        if *what == "nesting" { "levels" } else { "bytes" })]
     TooLarge {
         /// What is too large.
         what: &'static str,
@@ -170,7 +171,9 @@ pub enum Error {
         supported: u32,
     },
     /// Stored bytes are damaged. Damage is an error where it is met, never a shorter answer.
-    #[error("the store is damaged: {what} at {at}; restore a backup or salvage what is readable")]
+    #[error(
+        "corrupted: {what} ({at}); if it is the right file, restore a backup or salvage what is readable"
+    )]
     Corrupted {
         /// What is damaged.
         what: String,
@@ -192,7 +195,7 @@ pub enum Error {
         what: &'static str,
     },
     /// The operating system refused a file operation. Nothing of the call will ever appear in the store.
-    #[error("file error while {what}; no change was made")]
+    #[error("file error while {what}: {source}; no change was made")]
     Io {
         /// What was being done.
         what: String,
@@ -200,7 +203,7 @@ pub enum Error {
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The database underneath failed. Nothing of the call will ever appear in the store.
-    #[error("database error while {what}; no change was made")]
+    #[error("database error while {what}: {source}; no change was made")]
     Storage {
         /// What was being done.
         what: String,
@@ -212,7 +215,7 @@ pub enum Error {
     /// The turn is wholly there or wholly not. The next successful read tells; a retry succeeds or answers
     /// [`Error::Stale`].
     #[error(
-        "disk failure while {what}: the call took effect wholly or not at all; read again to see which"
+        "disk failure while {what}: {source}; the call took effect wholly or not at all: read again to see which"
     )]
     Indeterminate {
         /// What was being done.
@@ -281,6 +284,26 @@ pub enum ErrorKind {
 }
 
 impl Error {
+    /// The same error, which names the file that could not be opened.
+    pub(crate) fn opening(self, path: &std::path::Path) -> Self {
+        let path = path.to_string_lossy();
+        match self {
+            Self::Io { what, source } => Self::Io {
+                what: format!("opening {}: {what}", Shown(&path)),
+                source,
+            },
+            Self::Storage { what, source } => Self::Storage {
+                what: format!("opening {}: {what}", Shown(&path)),
+                source,
+            },
+            Self::Corrupted { what, at } => Self::Corrupted {
+                what: format!("{}: {what}", Shown(&path)),
+                at,
+            },
+            other => other,
+        }
+    }
+
     /// Wraps an error of a store by others, for which no other variant fits.
     ///
     /// ```
@@ -389,8 +412,8 @@ mod tests {
         assert_eq!(stale.kind(), ErrorKind::Stale);
         assert_eq!(
             stale.to_string(),
-            "transcript `s-1` was changed by another writer: the 3 rows of the baseline are not \
-             the 17 rows that are stored; read it again and repeat the call"
+            "transcript `s-1` was changed by another writer since the baseline was read (expected 3, \
+             found 17); read it again and repeat the call"
         );
         let limit = Error::GenerationLimit {
             stem: stem(),

@@ -63,6 +63,9 @@ pub mod conformance;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+// In signatures of this crate.
+pub use {serde_json, uuid};
+
 pub use error::{Error, ErrorKind, Result};
 pub use locator::{
     ThreadTranscript, ThreadTranscripts, TranscriptHistory, TranscriptLocator, TranscriptRead,

@@ -140,7 +140,7 @@ impl Store {
         self.engine.read(|reader| reader.sessions(query))
     }
 
-    /// Lists threads, the one written last first. Costs the number of transcripts in the store.
+    /// Lists threads, the one written last first; sessions without a thread are in none. Costs the number of transcripts in the store.
     pub fn threads(&self) -> Result<Vec<ThreadSummary>> {
         self.engine.read(|reader| reader.threads())
     }
@@ -185,7 +185,7 @@ impl Store {
     }
 
     /// Frees the successor slot of a session that a forgotten handle holds. Answers whether there was one. Any
-    /// generation may be given.
+    /// generation may be given. The handle stays usable: its next write takes the slot again if that is free.
     #[expect(
         clippy::must_use_candidate,
         reason = "it is called to free the slot, not to learn of it"

@@ -13,7 +13,10 @@ use crate::{Result, SessionRef, UsageCostSource};
 
 const HOURS_A_DAY: i64 = 24;
 
-/// What spend to sum, and how to split the sum.
+/// What spend to sum, and how to split the sum. Rows come sorted by their groups, in the order of `group_by`.
+///
+/// A usage falls into the UTC hour of its [`ts`](crate::TurnUsage::ts) if that is an RFC 3339 time, else into the hour in
+/// which it was written.
 ///
 /// Without a time range and without [`SpendGroup::Hour`] or [`SpendGroup::Day`] a usage counts for the thread that its
 /// session belongs to now. With one of them it counts for the thread, agent and hour that it was recorded under.
@@ -33,7 +36,7 @@ pub struct SpendQuery {
     pub since_hour: Option<i64>,
     /// Only usage before this UTC hour.
     pub until_hour: Option<i64>,
-    /// One row for each combination of these; one row in all if empty.
+    /// One row for each combination of these that has usage; one row in all if empty, none if there is no usage.
     pub group_by: Vec<SpendGroup>,
 }
 
@@ -88,6 +91,32 @@ pub struct SpendRow {
     pub cost_usd: f64,
 }
 
+impl SpendRow {
+    fn new(groups: &[SpendGroup], key: Vec<Part>, totals: &Totals) -> Self {
+        let mut row = Self {
+            turns: totals.turns,
+            input_tokens: totals.input_tokens,
+            output_tokens: totals.output_tokens,
+            cached_input_tokens: totals.cached_input_tokens,
+            cost_usd: Money(totals.cost).to_usd(),
+            ..Self::default()
+        };
+        for (group, part) in groups.iter().zip(key) {
+            match (group, part) {
+                (SpendGroup::Thread, Part::Text(text)) => row.thread = Some(text),
+                (SpendGroup::Session, Part::Text(text)) => row.session = Some(text),
+                (SpendGroup::Agent, Part::Text(text)) => row.agent = Some(text),
+                (SpendGroup::Provider, Part::Text(text)) => row.provider = Some(text),
+                (SpendGroup::Model, Part::Text(text)) => row.model = Some(text),
+                (_, Part::Source(code)) => row.source = Some(source_from_code(code)),
+                (_, Part::Hour(hour)) => row.hour = Some(hour),
+                (_, Part::Text(_)) => {}
+            }
+        }
+        row
+    }
+}
+
 /// A row of totals with its dimensions.
 struct Cell {
     thread: u64,
@@ -100,7 +129,13 @@ struct Cell {
     totals: Totals,
 }
 
-type GroupKey = (String, String, String, String, String, u8, i64);
+/// What one group of a query is for a row; rows are sorted by these, in the order in which they were asked for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Text(String),
+    Source(u8),
+    Hour(i64),
+}
 
 impl Reader<'_> {
     /// Sums spend.
@@ -114,7 +149,7 @@ impl Reader<'_> {
                 .group_by
                 .iter()
                 .any(|it| matches!(it, SpendGroup::Hour | SpendGroup::Day));
-        let mut sums: BTreeMap<GroupKey, Totals> = BTreeMap::new();
+        let mut sums: BTreeMap<Vec<Part>, Totals> = BTreeMap::new();
         let mut texts = Texts::default();
         let cells = if timed {
             self.hour_cells(query)?
@@ -128,25 +163,9 @@ impl Reader<'_> {
             let key = self.group_key(&query.group_by, &cell, &mut texts)?;
             sums.entry(key).or_default().add(&cell.totals);
         }
-        let by = |group| query.group_by.contains(&group);
         Ok(sums
             .into_iter()
-            .map(
-                |((thread, session, agent, provider, model, source, hour), totals)| SpendRow {
-                    thread: by(SpendGroup::Thread).then_some(thread),
-                    session: by(SpendGroup::Session).then_some(session),
-                    agent: by(SpendGroup::Agent).then_some(agent),
-                    provider: by(SpendGroup::Provider).then_some(provider),
-                    model: by(SpendGroup::Model).then_some(model),
-                    source: by(SpendGroup::Source).then_some(source_from_code(source)),
-                    hour: (by(SpendGroup::Hour) || by(SpendGroup::Day)).then_some(hour),
-                    turns: totals.turns,
-                    input_tokens: totals.input_tokens,
-                    output_tokens: totals.output_tokens,
-                    cached_input_tokens: totals.cached_input_tokens,
-                    cost_usd: Money(totals.cost).to_usd(),
-                },
-            )
+            .map(|(key, totals)| SpendRow::new(&query.group_by, key, &totals))
             .collect())
     }
 
@@ -306,21 +325,22 @@ impl Reader<'_> {
         groups: &[SpendGroup],
         cell: &Cell,
         texts: &mut Texts,
-    ) -> Result<GroupKey> {
-        let mut key = GroupKey::default();
-        for group in groups {
-            match group {
-                SpendGroup::Thread => key.0 = self.text(cell.thread, texts)?,
-                SpendGroup::Session => key.1 = self.stem_info(cell.session)?.stem,
-                SpendGroup::Agent => key.2 = self.text(cell.agent, texts)?,
-                SpendGroup::Provider => key.3 = self.text(cell.provider, texts)?,
-                SpendGroup::Model => key.4 = self.text(cell.model, texts)?,
-                SpendGroup::Source => key.5 = cell.source,
-                SpendGroup::Hour => key.6 = cell.hour,
-                SpendGroup::Day => key.6 = cell.hour - cell.hour.rem_euclid(HOURS_A_DAY),
-            }
-        }
-        Ok(key)
+    ) -> Result<Vec<Part>> {
+        groups
+            .iter()
+            .map(|group| {
+                Ok(match group {
+                    SpendGroup::Thread => Part::Text(self.text(cell.thread, texts)?),
+                    SpendGroup::Session => Part::Text(self.stem_info(cell.session)?.stem),
+                    SpendGroup::Agent => Part::Text(self.text(cell.agent, texts)?),
+                    SpendGroup::Provider => Part::Text(self.text(cell.provider, texts)?),
+                    SpendGroup::Model => Part::Text(self.text(cell.model, texts)?),
+                    SpendGroup::Source => Part::Source(cell.source),
+                    SpendGroup::Hour => Part::Hour(cell.hour),
+                    SpendGroup::Day => Part::Hour(cell.hour - cell.hour.rem_euclid(HOURS_A_DAY)),
+                })
+            })
+            .collect()
     }
 
     fn text(&mut self, id: u64, texts: &mut Texts) -> Result<String> {

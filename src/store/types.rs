@@ -84,7 +84,7 @@ impl HeadToken {
 /// The rows of one turn for [`Store::append_rows`](super::Store::append_rows).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AppendRows<'a> {
-    /// The new rows. Without any, nothing is written.
+    /// The new rows. Without any, nothing is written; a usage or a partial without rows is refused.
     pub rows: &'a [TranscriptMessage],
     /// The newest meta, if it changes.
     pub meta: Option<&'a TranscriptMeta>,

@@ -81,7 +81,7 @@ pub struct TranscriptSpend {
 pub struct ThreadSpend {
     /// Of the thread's root transcripts.
     pub root: TranscriptSpend,
-    /// Of its sub-agents: by archetype, the spend and the number of runs.
+    /// Of its sub-agents: by archetype, the spend and the number of runs. What a spend says of the last turn is 0 here.
     pub subagents: BTreeMap<String, (TranscriptSpend, usize)>,
     /// When the newest root was last changed, by its header.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -54,7 +54,7 @@ pub struct TurnUsage {
     pub model: String,
     /// Tokens and cost.
     pub usage: MessageUsage,
-    /// When the turn ended, in RFC 3339; empty when unknown.
+    /// When the turn ended, in RFC 3339; empty when unknown. Its UTC hour is the one that spend by hour counts it in.
     #[serde(default)]
     pub ts: String,
     /// What the model reasoned.

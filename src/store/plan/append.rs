@@ -95,6 +95,12 @@ pub(in crate::store) fn append_rows(
         usage: rows.usage,
         request_id: RequestId::Call(rows.request_id),
     };
+    if rows.rows.is_empty() && (rows.usage.is_some() || rows.partial.is_some()) {
+        return Err(Error::InvalidMessage {
+            stem,
+            reason: "there are no rows to store the usage or the partial with".to_owned(),
+        });
+    }
     let planned = plan_rows(rows.rows, &stamp);
     check_plan(&stem, &planned.rows, &planned.usage)?;
     let partial = rows
@@ -107,7 +113,7 @@ pub(in crate::store) fn append_rows(
             found,
         };
         let Some(newest) = &view.newest else {
-            return Err(stale(0));
+            return Err(Error::NotWritten { stem: stem.clone() });
         };
         if newest.generation > token.generation {
             return Err(Error::Sealed { stem: stem.clone() });
