@@ -27,11 +27,18 @@ impl Pair {
         if self.reads == Reads::AtEnd {
             return Ok(());
         }
-        let session = self.rng.below(self.world.sessions.len());
-        let distance = *self.rng.pick(&[i64::MIN, -1, 0, 1]);
-        self.compare_session(session, distance)?;
-        let stem = self.any_stem();
-        self.compare_transcript(&stem)?;
+        if self.rng.percent(50) {
+            let session = self.rng.below(self.world.sessions.len());
+            let distance = *self.rng.pick(&[i64::MIN, -1, 0, 1]);
+            self.compare_session(session, distance)?;
+        }
+        if self.rng.percent(40) {
+            let stem = self.any_stem();
+            self.compare_transcript(&stem)?;
+        }
+        if self.rng.percent(50) {
+            return Ok(());
+        }
         let thread = *self.rng.pick(&THREADS);
         let agent = self.rng.percent(50).then(|| *self.rng.pick(&AGENTS));
         self.compare_lookups(thread, agent)?;
@@ -87,7 +94,8 @@ impl Pair {
     /// Compares the end of a session's chain, and remembers what a step has created and recorded there.
     fn compare_touched(&mut self, base: &str) -> Checked {
         let known = self.chain_of(base);
-        let mut generation = known.saturating_sub(2);
+        let back = if self.rng.percent(20) { 2 } else { 1 };
+        let mut generation = known.saturating_sub(back);
         loop {
             let stem = stem_of(base, generation);
             let Some(display) = self.compare_transcript(&stem)? else {

@@ -10,7 +10,7 @@ use transcript_redb::{
 };
 use uuid::Uuid;
 
-use super::diff::{Checked, holds, same};
+use super::diff::{Checked, differ, holds, same};
 
 /// What a call says.
 #[derive(Default)]
@@ -46,14 +46,14 @@ pub fn live(display: &DisplaySessionTranscript) -> Vec<&DisplayMessage> {
     context
 }
 
-/// Checks what a successful write has stored. `before` is the transcript's display before, `predecessor` that of the
-/// generation before it.
+/// Checks what a successful write has stored, and answers what kinds of rows there were. `before` is the transcript's
+/// display before, `predecessor` that of the generation before it.
 pub fn check(
     call: &Call<'_>,
     before: Option<&DisplaySessionTranscript>,
     predecessor: Option<&DisplaySessionTranscript>,
     after: &DisplaySessionTranscript,
-) -> Checked {
+) -> Checked<BTreeSet<&'static str>> {
     let (old, old_usages) = before.map_or((&[][..], &[][..]), |it| (&*it.records, &*it.unattached));
     same(
         "the records before a write",
@@ -63,7 +63,7 @@ pub fn check(
     let mut new = after.records[old.len()..].to_vec();
     if let Some(partial) = call.partial.filter(|partial| !partial.content.is_empty()) {
         let Some(DisplayRecord::Message(row)) = new.pop() else {
-            return same("the record of a partial", "a row", "none");
+            return Err(differ("the record of a partial", "a row", "none"));
         };
         check_partial(call, partial, &row)?;
     }
@@ -96,11 +96,7 @@ pub fn check(
 
     let shown: Vec<DisplayMessage> = if marked {
         let [DisplayRecord::Compaction(marker)] = &*new else {
-            return Err(super::diff::differ(
-                "a compaction",
-                "one marker",
-                &format!("{new:?}"),
-            ));
+            return Err(differ("a compaction", "one marker", &format!("{new:?}")));
         };
         let request = call.turn.flatten();
         same(
@@ -117,11 +113,9 @@ pub fn check(
     } else {
         let rows = new.into_iter().map(|record| match record {
             DisplayRecord::Message(row) => Ok(*row),
-            DisplayRecord::Compaction(marker) => Err(super::diff::differ(
-                "an addition",
-                "rows",
-                &format!("{marker:?}"),
-            )),
+            DisplayRecord::Compaction(marker) => {
+                Err(differ("an addition", "rows", &format!("{marker:?}")))
+            }
         });
         rows.collect::<Checked<_>>()?
     };
@@ -131,7 +125,35 @@ pub fn check(
         .iter()
         .map(|it| (it.usage.clone(), it.request_id.clone()))
         .collect();
-    same("the usages that stand alone", &usages, &found)
+    same("the usages that stand alone", &usages, &found)?;
+    Ok(kinds(&fates, marked, before.is_none(), &found))
+}
+
+/// What kinds of writes a run should meet.
+fn kinds<T>(fates: &[Fate], marked: bool, first: bool, usages: &[T]) -> BTreeSet<&'static str> {
+    let mut kinds = BTreeSet::new();
+    let mut note = |holds: bool, what| {
+        if holds {
+            kinds.insert(what);
+        }
+    };
+    let kept: Vec<usize> = fates
+        .iter()
+        .filter_map(|fate| match fate {
+            Fate::Kept(index) => Some(*index),
+            _ => None,
+        })
+        .collect();
+    let gaps = kept.windows(2).filter(|it| it[0] + 1 != it[1]).count();
+    let revised = fates.iter().any(|it| matches!(it, Fate::Revision(_)));
+    note(marked, "a marker");
+    note(marked && !kept.is_empty(), "a marker with kept rows");
+    note(first && !kept.is_empty(), "a successor with kept rows");
+    note(revised, "a revision");
+    note(!kept.is_sorted(), "kept rows in another order");
+    note(gaps > 8, "a context of many ranges");
+    note(!usages.is_empty(), "a usage that stands alone");
+    kinds
 }
 
 /// Checks the rows one by one; answers the usages that have to stand alone.

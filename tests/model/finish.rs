@@ -62,6 +62,9 @@ impl Pair {
             }
             all.extend(records);
         }
+        if all.len() > 128 {
+            self.note("a log of many pages");
+        }
         if let Some(session) = reference {
             self.check_chain(&session, &all)?;
         }

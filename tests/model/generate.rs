@@ -20,15 +20,17 @@ pub struct Generator {
     stems: usize,
     /// Rows that a turn adds at most.
     burst: usize,
+    /// What comes next, last first.
+    script: Vec<Op>,
 }
 
 impl Generator {
     pub fn new(seed: u64, world: &World) -> Self {
         let mut rng = Rng::new(seed);
         let (sessions, stems) = (world.sessions.len(), world.stems.len());
-        let hot_sessions = (0..rng.within(1..5)).map(|_| rng.below(sessions)).collect();
+        let hot_sessions = (0..rng.within(1..4)).map(|_| rng.below(sessions)).collect();
         let hot_stems = (0..rng.within(1..3)).map(|_| rng.below(stems)).collect();
-        let burst = rng.weighted(&[(5, 3), (2, 8), (1, 40)]);
+        let burst = rng.weighted(&[(4, 4), (3, 12), (2, 40)]);
         Self {
             rng,
             hot_sessions,
@@ -36,72 +38,157 @@ impl Generator {
             sessions,
             stems,
             burst,
+            script: Vec::new(),
         }
     }
 
     pub fn op(&mut self) -> Op {
+        if let Some(op) = self.script.pop() {
+            return op;
+        }
         match self.rng.below(1000) {
             0..390 => self.turn(),
-            390..490 => Op::Append {
-                at: self.at(),
-                seed: meta(&mut self.rng),
-                row: row(&mut self.rng),
-            },
-            490..540 => Op::Replace {
-                at: self.at(),
-                seed: meta(&mut self.rng),
-                next: self.next(),
-            },
-            540..560 => Op::Clear { at: self.at() },
-            560..600 => Op::Open {
+            390..470 => {
+                let at = self.at();
+                self.append(at)
+            }
+            470..480 => {
+                self.contend();
+                self.op()
+            }
+            480..530 => {
+                let at = self.at();
+                self.replace(at)
+            }
+            530..555 => Op::Clear { at: self.at() },
+            555..590 => Op::Open {
                 at: self.at(),
                 seed: meta(&mut self.rng),
                 slot: self.rng.below(SLOTS),
             },
-            600..680 => Op::Begin {
-                session: self.session(),
-                generation: self.generation_to_begin(),
-                baseline: self.rng.percent(40).then(|| self.baseline()),
-                seed: meta(&mut self.rng),
+            590..655 => self.begin(),
+            655..715 => Op::Drop {
                 slot: self.rng.below(SLOTS),
             },
-            680..730 => Op::Drop {
-                slot: self.rng.below(SLOTS),
-            },
-            730..770 => Op::Truncate {
+            715..765 => Op::Truncate {
                 session: self.session(),
                 generation: self.generation(),
                 cut: self.cut(),
                 seed: meta(&mut self.rng),
             },
-            770..840 => self.background(),
+            765..840 => self.background(),
             840..870 => Op::Partial {
                 thread: *self.rng.pick(&THREADS),
                 agent: self.rng.percent(30).then(|| *self.rng.pick(&AGENTS)),
                 partial: partial(&mut self.rng),
                 request: request(&mut self.rng),
             },
-            870..885 => Op::Release {
+            870..890 => Op::Release {
                 session: self.session(),
             },
-            885..925 => Op::Head {
-                session: self.session(),
-                token: self.rng.below(SLOTS),
-            },
-            925..975 => Op::AppendRows {
-                token: self.rng.below(SLOTS),
-                rows: (0..self.rng.below(4)).map(|_| row(&mut self.rng)).collect(),
-                meta: self.rng.percent(40).then(|| meta(&mut self.rng)),
-                around: around(&mut self.rng),
-            },
+            890..925 => {
+                let token = self.rng.below(SLOTS);
+                if self.rng.percent(60) {
+                    let append = self.append_rows(token);
+                    self.script.push(append);
+                }
+                Op::Head {
+                    session: self.session(),
+                    token,
+                }
+            }
+            925..975 => {
+                let token = self.rng.below(SLOTS);
+                self.append_rows(token)
+            }
             975..980 => Op::Reopen,
             _ => Op::Wait(*self.rng.pick(&[0, 1, 59, 3_599, 3_600, 90_000])),
         }
     }
 
+    fn begin(&mut self) -> Op {
+        let slot = self.rng.below(SLOTS);
+        if self.rng.percent(60) {
+            let write = match self.rng.below(4) {
+                0 => self.append(At::Slot(slot)),
+                1 => self.replace(At::Slot(slot)),
+                _ => self.turn_at(At::Slot(slot)),
+            };
+            self.script.push(write);
+        }
+        Op::Begin {
+            session: self.session(),
+            generation: self.generation_to_begin(),
+            baseline: self.rng.percent(40).then(|| self.baseline()),
+            seed: meta(&mut self.rng),
+            slot,
+        }
+    }
+
+    /// A begun generation whose slot is freed and taken by another before its handle writes.
+    fn contend(&mut self) {
+        let session = self.session();
+        let slot = self.rng.below(SLOTS);
+        let begin = |generator: &mut Self, slot| Op::Begin {
+            session,
+            generation: Gen::Head,
+            baseline: generator.rng.percent(30).then_some(Baseline::Current),
+            seed: meta(&mut generator.rng),
+            slot,
+        };
+        let mut script = vec![begin(self, slot)];
+        script.push(match self.rng.below(3) {
+            0 => Op::Release { session },
+            _ => Op::Clear { at: At::Slot(slot) },
+        });
+        match self.rng.below(3) {
+            0 => script.push(self.append(At::Session(session, Gen::Head))),
+            1 => script.push(begin(self, (slot + 1) % SLOTS)),
+            _ => script.push(self.append(At::Session(session, Gen::Next))),
+        }
+        let at = At::Slot(slot);
+        script.push(if self.rng.percent(50) {
+            self.append(at)
+        } else {
+            self.turn_at(at)
+        });
+        script.reverse();
+        self.script = script;
+    }
+
+    fn append(&mut self, at: At) -> Op {
+        Op::Append {
+            at,
+            seed: meta(&mut self.rng),
+            row: row(&mut self.rng),
+        }
+    }
+
+    fn append_rows(&mut self, token: usize) -> Op {
+        Op::AppendRows {
+            token,
+            rows: (0..self.rng.below(4)).map(|_| row(&mut self.rng)).collect(),
+            meta: self.rng.percent(40).then(|| meta(&mut self.rng)),
+            around: around(&mut self.rng),
+        }
+    }
+
+    fn replace(&mut self, at: At) -> Op {
+        Op::Replace {
+            at,
+            seed: meta(&mut self.rng),
+            next: self.next(),
+        }
+    }
+
     fn turn(&mut self) -> Op {
+        let at = self.at();
+        self.turn_at(at)
+    }
+
+    fn turn_at(&mut self, at: At) -> Op {
         Op::Turn {
-            at: self.at(),
+            at,
             prev: self.baseline(),
             next: self.next(),
             meta: meta(&mut self.rng),
@@ -144,37 +231,37 @@ impl Generator {
 
     fn at(&mut self) -> At {
         match self.rng.below(100) {
-            0..72 => At::Session(self.session(), self.generation()),
-            72..84 => At::Stem(*self.rng.pick(&self.hot_stems)),
-            84..90 => At::Stem(self.rng.below(self.stems)),
+            0..76 => At::Session(self.session(), self.generation()),
+            76..84 => At::Stem(*self.rng.pick(&self.hot_stems)),
+            84..88 => At::Stem(self.rng.below(self.stems)),
             _ => At::Slot(self.rng.below(SLOTS)),
         }
     }
 
     fn generation(&mut self) -> Gen {
         match self.rng.below(100) {
-            0..80 => Gen::Head,
-            80..88 => Gen::Next,
-            88..98 => Gen::Number(*self.rng.pick(&[0, 1, 2, 3])),
+            0..88 => Gen::Head,
+            88..93 => Gen::Next,
+            93..99 => Gen::Number(*self.rng.pick(&[0, 1, 2, 3])),
             _ => Gen::Number(*self.rng.pick(&[4096, 4097, u32::MAX])),
         }
     }
 
     fn generation_to_begin(&mut self) -> Gen {
-        if self.rng.percent(85) {
-            Gen::Head
-        } else {
-            self.generation()
+        match self.rng.below(100) {
+            0..85 => Gen::Head,
+            85..88 => Gen::Number(4096),
+            _ => self.generation(),
         }
     }
 
     fn baseline(&mut self) -> Baseline {
         match self.rng.below(100) {
-            0..75 => Baseline::Current,
-            75..85 => Baseline::Encoded,
-            85..88 => Baseline::Empty,
-            88..92 => Baseline::Shorter,
-            92..95 => Baseline::Longer(row(&mut self.rng)),
+            0..78 => Baseline::Current,
+            78..90 => Baseline::Encoded,
+            90..92 => Baseline::Empty,
+            92..94 => Baseline::Shorter,
+            94..96 => Baseline::Longer(row(&mut self.rng)),
             _ => Baseline::Patched(self.rng.below(50), patch(&mut self.rng)),
         }
     }
@@ -194,20 +281,37 @@ impl Generator {
                 edits: self.new_rows(),
             },
             // A summary, and some of what there was, mostly in its order.
-            60..85 => {
+            60..82 => {
                 let mut edits = vec![Edit::New(row(&mut self.rng))];
-                let skipped = self.rng.pick(&[10, 40, 70]);
-                let (first, last) = (self.rng.below(10), self.rng.below(40));
+                let skipped = *self.rng.pick(&[5, 20, 60]);
+                let (first, last) = (self.rng.below(8), self.rng.below(60));
                 for index in first..last {
-                    if !self.rng.percent(*skipped) {
+                    if !self.rng.percent(skipped) {
                         let edit = self.edit(index);
                         edits.push(edit);
                     }
                 }
                 edits.extend(self.new_rows());
-                if self.rng.percent(15) {
+                for _ in 0..*self.rng.pick(&[0, 0, 1, 3]) {
                     let (a, b) = (self.rng.below(edits.len()), self.rng.below(edits.len()));
                     edits.swap(a, b);
+                }
+                Next {
+                    keep: Keep::Nothing,
+                    edits,
+                }
+            }
+            // Every second row.
+            82..90 => Next {
+                keep: Keep::Nothing,
+                edits: (0..60).step_by(2).map(Edit::Kept).collect(),
+            },
+            // All of it, but for a few changes.
+            90..96 => {
+                let mut edits: Vec<_> = (0..60).map(Edit::Kept).collect();
+                for _ in 0..self.rng.within(1..4) {
+                    let index = self.rng.below(12);
+                    edits[index] = Edit::Patched(index, patch(&mut self.rng));
                 }
                 Next {
                     keep: Keep::Nothing,

@@ -2,8 +2,8 @@
 //! answers, the other answers too.
 //!
 //! `TRANSCRIPT_MODEL_SEED=n` runs the sequence of one seed, `TRANSCRIPT_MODEL_OPS=n` at least so many operations and
-//! `TRANSCRIPT_MODEL_SECONDS=n` for so long. A sequence that makes the stores disagree is shortened before it is
-//! reported.
+//! `TRANSCRIPT_MODEL_SECONDS=n` for so long, both from the seed `TRANSCRIPT_MODEL_FIRST=n` on. A sequence that makes the
+//! stores disagree is shortened before it is reported.
 
 mod clock;
 mod compare;
@@ -20,14 +20,100 @@ mod run;
 mod values;
 mod world;
 
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use pair::Outcomes;
+
 /// Operations of the default run.
-const OPS: usize = 10_000;
+const OPS: u64 = 10_000;
 
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.parse().expect("a number"))
+}
+
+/// What a run of the default length meets, so that it means something.
+const MET: &[&str] = &[
+    "append_turn: done",
+    "append_turn: Stale",
+    "append_turn: Sealed",
+    "append_turn: Reserved",
+    "append_turn: NotWritten",
+    "append_turn: GenerationExists",
+    "append_turn: GenerationLimit",
+    "append_turn: InvalidMessage",
+    "append_turn: TooLarge",
+    "append: done",
+    "append: Stale",
+    "append: Sealed",
+    "append: Reserved",
+    "append: NotWritten",
+    "append: GenerationExists",
+    "append: InvalidMessage",
+    "replace: done",
+    "replace: Sealed",
+    "replace: Reserved",
+    "replace: NotWritten",
+    "clear: done",
+    "clear: Sealed",
+    "begin_generation: done",
+    "begin_generation: Stale",
+    "begin_generation: Reserved",
+    "begin_generation: NotWritten",
+    "begin_generation: GenerationExists",
+    "begin_generation: GenerationLimit",
+    "truncate: done",
+    "truncate: Reserved",
+    "truncate: NotWritten",
+    "truncate: UnknownMessageId",
+    "append_background: InvalidMessage",
+    "append_background: Sealed",
+    "appended in the background",
+    "a duplicate",
+    "a stale generation",
+    "append_interrupted_partial: done",
+    "append_interrupted_partial: Sealed",
+    "append_rows: done",
+    "an old token",
+    "a marker with kept rows",
+    "a successor with kept rows",
+    "a revision",
+    "a context of many ranges",
+    "kept rows in another order",
+    "a usage that stands alone",
+    "a log of many pages",
+    "no session",
+];
+
+/// The first seed that is not needed for so many operations.
+fn end_of_run(first: u64, ops: u64) -> u64 {
+    let mut rest = ops;
+    let mut seed = first;
+    while rest > 0 {
+        rest = rest.saturating_sub(u64::try_from(run::length(seed)).expect("a number"));
+        seed += 1;
+    }
+    seed
+}
+
+fn add(met: &mut Outcomes, outcomes: Outcomes) {
+    for (what, count) in outcomes {
+        *met.entry(what).or_default() += count;
+    }
+}
+
+/// Tells the other workers of a panic: nobody needs more than one disagreement.
+struct Alarm<'a>(&'a AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 #[test]
@@ -36,20 +122,53 @@ fn random_sequences_read_the_same_from_both_stores() {
         run::check(seed);
         return;
     }
-    let ops = variable("TRANSCRIPT_MODEL_OPS").map(|ops| usize::try_from(ops).expect("a number"));
-    let time = variable("TRANSCRIPT_MODEL_SECONDS").map(Duration::from_secs);
     let first = variable("TRANSCRIPT_MODEL_FIRST").unwrap_or(0);
+    let asked = variable("TRANSCRIPT_MODEL_OPS");
+    let time = variable("TRANSCRIPT_MODEL_SECONDS").map(Duration::from_secs);
     let started = Instant::now();
-    let mut done = 0;
-    for seed in first.. {
-        let enough = match (ops, time) {
-            (_, Some(time)) => started.elapsed() >= time,
-            (ops, None) => done >= ops.unwrap_or(OPS),
-        };
-        if enough {
-            break;
+    // The seeds are settled beforehand, so that a run does not depend on how many threads share them.
+    let end = match time {
+        Some(_) => u64::MAX,
+        None => end_of_run(first, asked.unwrap_or(OPS)),
+    };
+    let next = AtomicU64::new(first);
+    let failed = AtomicBool::new(false);
+    let seed = || {
+        let late = time.is_some_and(|time| started.elapsed() >= time);
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        (seed < end && !late && !failed.load(Ordering::Relaxed)).then_some(seed)
+    };
+    let worker = || {
+        let _alarm = Alarm(&failed);
+        let mut met = Outcomes::new();
+        while let Some(seed) = seed() {
+            add(&mut met, run::check(seed));
         }
-        done += run::check(seed);
+        met
+    };
+    let workers = std::thread::available_parallelism()
+        .map_or(1, NonZero::get)
+        .min(8);
+    let mut met = Outcomes::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        for worker in workers {
+            match worker.join() {
+                Ok(outcomes) => add(&mut met, outcomes),
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+    });
+    let next = next.into_inner();
+    println!("seeds {first}..{next} in {:?}\n{met:#?}", started.elapsed());
+    if asked.is_none() && time.is_none() {
+        let missed: Vec<_> = MET
+            .iter()
+            .filter(|what| !met.contains_key(**what))
+            .collect();
+        assert!(
+            missed.is_empty(),
+            "a run of this length should meet {missed:#?}"
+        );
     }
-    println!("{done} operations in {:?}", started.elapsed());
 }

@@ -6,19 +6,18 @@ use std::fmt;
 use serde_json::{Map, Value};
 use transcript_redb::{TranscriptMessage, TruncateCut, TurnUsage};
 
-/// A row of a caller as JSON. Keys that are left out have their defaults.
+/// A row of a caller as JSON. Keys that are left out have their defaults; a content of `long:<number>` stands for so many
+/// characters.
 #[derive(Clone, PartialEq)]
 pub struct Row(pub Value);
 
 impl Row {
     pub fn message(&self) -> TranscriptMessage {
-        serde_json::from_value(self.0.clone()).expect("a row")
-    }
-}
-
-impl From<TranscriptMessage> for Row {
-    fn from(message: TranscriptMessage) -> Self {
-        Self(serde_json::to_value(message).expect("a row"))
+        let mut row: TranscriptMessage = serde_json::from_value(self.0.clone()).expect("a row");
+        if let Some(length) = row.content.strip_prefix("long:") {
+            row.content = "x".repeat(length.parse().expect("a length"));
+        }
+        row
     }
 }
 

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use transcript_redb::{
-    AppendRows, BackgroundAppend, DisplaySessionTranscript, ErrorKind, HeadToken,
-    InMemoryTranscriptLocator, RedbTranscriptLocator, Result, SessionRef, Store, TranscriptHistory,
-    TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn,
-    same_transcript_messages,
+    AppendRows, BackgroundAppend, BackgroundAppendOutcome, DisplaySessionTranscript, ErrorKind,
+    HeadToken, InMemoryTranscriptLocator, RedbTranscriptLocator, Result, SessionRef, Store,
+    TranscriptHistory, TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial,
+    TranscriptTurn, same_transcript_messages,
 };
 use uuid::Uuid;
 
@@ -35,6 +35,19 @@ pub struct Recorded {
     pub agent: String,
     pub thread: String,
 }
+
+/// Rows that are compared by their JSON: a legacy text that a row no longer means makes no difference.
+#[derive(PartialEq)]
+struct Rows(Vec<TranscriptMessage>);
+
+impl std::fmt::Debug for Rows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(&self.0).expect("rows"))
+    }
+}
+
+/// How often what happened.
+pub type Outcomes = BTreeMap<String, usize>;
 
 type Handle = Arc<dyn TranscriptHistory>;
 
@@ -87,6 +100,8 @@ pub struct Pair {
     pub reads: Reads,
     /// Whether the transcript at hand is compared to the letter.
     pub strict: bool,
+    /// How often each call ended how.
+    pub outcomes: Outcomes,
 }
 
 /// What a step did.
@@ -124,6 +139,7 @@ impl Pair {
             rng: Rng::new(seed ^ 0x5EED),
             reads,
             strict: true,
+            outcomes: Outcomes::new(),
         }
     }
 
@@ -161,7 +177,7 @@ impl Pair {
                 };
                 let row = row.message();
                 let before = self.before(memory.stem())?;
-                let wrote = agree(
+                let wrote = self.agree(
                     "append",
                     memory.append(row.clone()),
                     redb.append(row.clone()),
@@ -182,7 +198,7 @@ impl Pair {
                 };
                 let next = next_rows(next, &self.context(memory.stem())?);
                 let before = self.before(memory.stem())?;
-                let wrote = agree("replace", memory.replace(&next), redb.replace(&next))?;
+                let wrote = self.agree("replace", memory.replace(&next), redb.replace(&next))?;
                 if wrote.is_some() {
                     let call = Call {
                         rows: &next,
@@ -198,7 +214,7 @@ impl Pair {
                 };
                 let before = self.before(memory.stem())?;
                 let written = before.0.is_some();
-                let cleared = agree("clear", memory.clear(), redb.clear())?.is_some();
+                let cleared = self.agree("clear", memory.clear(), redb.clear())?.is_some();
                 if cleared && written {
                     self.check_written(&Call::default(), before, &redb)?;
                 }
@@ -235,10 +251,10 @@ impl Pair {
                 let redb = self
                     .redb
                     .truncate_into_next_generation(&session, cut.clone(), seed);
-                let shown = |(session, handle, kept): (SessionRef, Handle, _)| {
-                    (session, handle.stem().to_owned(), kept)
+                let shown = |(session, handle, kept): (SessionRef, Handle, Vec<_>)| {
+                    (session, handle.stem().to_owned(), Rows(kept))
                 };
-                let wrote = agree("truncate", memory.map(shown), redb.map(shown))?;
+                let wrote = self.agree("truncate", memory.map(shown), redb.map(shown))?;
                 self.touch(base_of(&session), wrote.is_some())
             }
             Op::Background {
@@ -253,14 +269,22 @@ impl Pair {
                 let mut append = BackgroundAppend::new(*key, provenance.clone());
                 append.expected_generation = *expected;
                 let row = row.message();
-                let outcome = agree(
+                let outcome = self.agree(
                     "append_background",
                     self.memory
                         .append_background(&session, row.clone(), &append),
                     self.redb.append_background(&session, row, &append),
                 )?;
-                use transcript_redb::BackgroundAppendOutcome::Appended;
-                let wrote = matches!(outcome, Some(Appended { .. }));
+                let Some(outcome) = outcome else {
+                    return self.touch(base_of(&session), false);
+                };
+                self.note(match outcome {
+                    BackgroundAppendOutcome::Appended { .. } => "appended in the background",
+                    BackgroundAppendOutcome::Duplicate { .. } => "a duplicate",
+                    BackgroundAppendOutcome::StaleGeneration { .. } => "a stale generation",
+                    BackgroundAppendOutcome::NoSession => "no session",
+                });
+                let wrote = matches!(outcome, BackgroundAppendOutcome::Appended { .. });
                 self.touch(base_of(&session), wrote)
             }
             Op::Partial {
@@ -275,7 +299,7 @@ impl Pair {
                 let call = |locator: &dyn TranscriptLocator| {
                     locator.append_interrupted_partial(thread, *agent, &partial, *request)
                 };
-                let recorded = agree(
+                let recorded = self.agree(
                     "append_interrupted_partial",
                     call(&self.memory),
                     call(&self.redb),
@@ -316,6 +340,33 @@ impl Pair {
         }
     }
 
+    /// Both stores answer the same value, or the same error: of one kind and with one text. `None` is an error.
+    fn agree<T: PartialEq + std::fmt::Debug>(
+        &mut self,
+        what: &'static str,
+        memory: Result<T>,
+        redb: Result<T>,
+    ) -> Checked<Option<T>> {
+        let texts = [&memory, &redb].map(|answer| match answer {
+            Ok(value) => format!("Ok({value:?})"),
+            Err(error) => format!("Err({:?}: {error})", error.kind()),
+        });
+        if texts[0] != texts[1] {
+            return Err(differ(what, &texts[0], &texts[1]));
+        }
+        let outcome = memory.as_ref().err().map(transcript_redb::Error::kind);
+        match outcome {
+            None => self.note(format!("{what}: done")),
+            Some(kind) => self.note(format!("{what}: {kind:?}")),
+        }
+        Ok(memory.ok())
+    }
+
+    /// Notes that something happened, so that a run can tell whether it met all that it should.
+    pub fn note(&mut self, what: impl Into<String>) {
+        *self.outcomes.entry(what.into()).or_default() += 1;
+    }
+
     fn touch(&mut self, base: String, wrote: bool) -> Checked<Option<Touched>> {
         if wrote {
             self.wrote(&base);
@@ -346,7 +397,7 @@ impl Pair {
         turn.compaction = around.compaction.as_ref();
         let partial = around.partial.as_ref().map(Partial::value);
         let before = self.before(memory.stem())?;
-        let wrote = agree(
+        let wrote = self.agree(
             "append_turn",
             memory.append_turn_with_partial(turn.clone(), partial.as_ref()),
             redb.append_turn_with_partial(turn, partial.as_ref()),
@@ -379,35 +430,31 @@ impl Pair {
         Ok((self.display(stem)?, predecessor))
     }
 
-    /// After a write the log holds what the rules say, and the live context is what the caller said, without the rows
-    /// that are no part of any context.
-    fn check_written(&self, call: &Call<'_>, before: Before, redb: &Handle) -> Checked {
+    /// After a write the log holds what the rules say, and the live context is what the caller said.
+    fn check_written(&mut self, call: &Call<'_>, before: Before, redb: &Handle) -> Checked {
         let after = read("read_display", redb.read_display())?.expect("it is written");
-        expect::check(call, before.0.as_ref(), before.1.as_ref(), &after)?;
+        let stored = expect::check(call, before.0.as_ref(), before.1.as_ref(), &after)?;
+        stored.into_iter().for_each(|what| self.note(what));
         let context = read("messages", redb.messages())?;
-        let replayed: Vec<_> = expect::live(&after)
-            .iter()
-            .map(|row| row.message.clone())
-            .collect();
+        let replayed = expect::live(&after)
+            .into_iter()
+            .map(|row| row.message.clone());
         same(
             "the context against a replay of the display",
-            &replayed,
+            &replayed.collect(),
             &context,
         )?;
-        let said: Vec<_> = call
-            .rows
-            .iter()
-            .filter(|row| !row.interrupted)
-            .cloned()
-            .collect();
-        holds(
-            call.append || same_transcript_messages(&context, &said),
-            || {
-                format!(
-                    "the context is not what the call said\n  said:  {said:?}\n  found: {context:?}"
-                )
-            },
-        )
+        // Interrupted rows are no part of a context, unless they stand for rows that are stored.
+        let whole = !call.append && call.rows.iter().all(|row| !row.interrupted);
+        if whole && !same_transcript_messages(&context, call.rows) {
+            let (said, found) = (format!("{:?}", call.rows), format!("{context:?}"));
+            return Err(differ(
+                "the context against what the call said",
+                &said,
+                &found,
+            ));
+        }
+        Ok(())
     }
 
     fn begin(
@@ -432,7 +479,7 @@ impl Pair {
             Ok((session, handle)) => Ok((session.clone(), handle.stem().to_owned())),
             Err(error) => Err(error.clone()),
         };
-        agree("begin_generation", shown(&memory), shown(&redb))?;
+        self.agree("begin_generation", shown(&memory), shown(&redb))?;
         if let (Ok((_, memory)), Ok((_, redb))) = (memory, redb) {
             self.slots[slot] = Some((memory, redb));
         }
@@ -516,13 +563,15 @@ impl Pair {
             tools: around.tools.as_ref(),
             partial: partial.as_ref(),
         };
-        let answer = self.store.append_rows(&session, &kept.token, append);
+        let token = kept.token;
+        let answer = self.store.append_rows(&session, &token, append);
         let kind = answer.as_ref().err().map(transcript_redb::Error::kind);
         let invalid = matches!(
             kind,
             Some(ErrorKind::InvalidMessage | ErrorKind::TooLarge | ErrorKind::InvalidId)
         );
         if changed {
+            self.note("an old token");
             let expected = if succeeded {
                 ErrorKind::Sealed
             } else {
@@ -538,7 +587,7 @@ impl Pair {
             return self.touch(base, false);
         }
         if rows.is_empty() {
-            let same_token = answer.as_ref().ok() == Some(&kept.token);
+            let same_token = answer.as_ref().ok() == Some(&token);
             let sealed = kind == Some(ErrorKind::Sealed);
             holds(same_token || sealed || invalid, || {
                 format!("append_rows without rows answers {answer:?}")
@@ -560,14 +609,14 @@ impl Pair {
         turn.tools = append.tools;
         let mirrored = handle.append_turn_with_partial(turn, append.partial);
         let shown = answer.clone().map(drop);
-        let wrote = agree("append_rows", mirrored, shown)?.is_some();
+        let wrote = self.agree("append_rows", mirrored, shown)?.is_some();
         if wrote {
             self.wrote(&base);
         }
         if let Ok(token) = answer {
             let head = read("head", self.store.head(&session))?;
             same("the token after append_rows", &head, &Some(token))?;
-            let (session, index) = (session, kept_session(&self.tokens, slot));
+            let index = kept_session(&self.tokens, slot);
             self.tokens[slot] = Some(Token {
                 session: index,
                 token,
@@ -705,22 +754,6 @@ pub fn split(stem: &str) -> (&str, u32) {
 /// A read that must not fail.
 pub fn read<T>(what: &str, answer: Result<T>) -> Checked<T> {
     answer.map_err(|error| Divergence(format!("{what} fails: {error}")))
-}
-
-/// Both stores answer the same value, or the same error: of one kind and with one text. `None` is an error.
-fn agree<T: PartialEq + std::fmt::Debug>(
-    what: &str,
-    memory: Result<T>,
-    redb: Result<T>,
-) -> Checked<Option<T>> {
-    let texts = [&memory, &redb].map(|answer| match answer {
-        Ok(value) => format!("Ok({value:?})"),
-        Err(error) => format!("Err({:?}: {error})", error.kind()),
-    });
-    if texts[0] != texts[1] {
-        return Err(differ(what, &texts[0], &texts[1]));
-    }
-    Ok(memory.ok())
 }
 
 fn encoded(row: &TranscriptMessage) -> TranscriptMessage {

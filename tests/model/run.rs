@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::diff::{Checked, Divergence};
 use super::generate::Generator;
 use super::op::Op;
-use super::pair::{Pair, Reads};
+use super::pair::{Outcomes, Pair, Reads};
 use super::rng::Rng;
 use super::world::World;
 
@@ -23,24 +23,26 @@ struct Sequence {
 
 impl Sequence {
     fn of(seed: u64) -> Self {
-        let mut rng = Rng::new(seed ^ 0x0DD5);
-        let length = rng.weighted(&[(6, 40), (6, 80), (3, 160), (1, 400)]);
-        let on_disk = rng.percent(20);
         let mut generator = Generator::new(seed, &World::new());
         Self {
             seed,
-            on_disk,
-            ops: (0..length).map(|_| generator.op()).collect(),
+            on_disk: Rng::new(seed ^ 0xD15C).percent(20),
+            ops: (0..length(seed)).map(|_| generator.op()).collect(),
         }
     }
 }
 
-/// Runs the sequence of a seed and answers how many operations it had. Panics with a short sequence if the stores
-/// disagree.
-pub fn check(seed: u64) -> usize {
+/// How many operations the sequence of a seed has.
+pub fn length(seed: u64) -> usize {
+    Rng::new(seed ^ 0x1E47).weighted(&[(6, 40), (6, 80), (3, 160), (1, 400)])
+}
+
+/// Runs the sequence of a seed and answers what happened. Panics with a short sequence if the stores disagree.
+pub fn check(seed: u64) -> Outcomes {
     let sequence = Sequence::of(seed);
-    let Err((step, divergence)) = run(&sequence, &sequence.ops, Reads::Sampled) else {
-        return sequence.ops.len();
+    let (step, divergence) = match run(&sequence, &sequence.ops, Reads::Sampled) {
+        Ok(outcomes) => return outcomes,
+        Err(found) => found,
     };
     println!("seed {seed}, step {step}: {divergence:?}\nshortening …");
     let (ops, divergence) = shorten(&sequence, step).unwrap_or_else(|| {
@@ -78,12 +80,13 @@ pub fn agree_on(ops: &[Op]) {
 
 /// Runs operations on a new pair of stores. An error tells how many of them it took; the checks at the end of a
 /// sequence count as one more.
-fn run(sequence: &Sequence, ops: &[Op], reads: Reads) -> Result<(), (usize, Divergence)> {
+fn run(sequence: &Sequence, ops: &[Op], reads: Reads) -> Result<Outcomes, (usize, Divergence)> {
     let mut pair = Pair::new(sequence.seed, sequence.on_disk, reads);
     for (index, op) in ops.iter().enumerate() {
         caught(|| pair.step(op)).map_err(|found| (index + 1, found))?;
     }
-    caught(|| pair.finish()).map_err(|found| (ops.len() + 1, found))
+    caught(|| pair.finish()).map_err(|found| (ops.len() + 1, found))?;
+    Ok(pair.outcomes)
 }
 
 /// A panic of a store is a disagreement too.
@@ -103,7 +106,7 @@ fn caught(step: impl FnOnce() -> Checked) -> Checked {
 fn shorten(sequence: &Sequence, steps: usize) -> Option<(Vec<Op>, Divergence)> {
     let started = Instant::now();
     let fails = |ops: &[Op]| match run(sequence, ops, Reads::AtEnd) {
-        Ok(()) => None,
+        Ok(_) => None,
         Err((steps, divergence)) => Some((ops[..steps.min(ops.len())].to_vec(), divergence)),
     };
     let mut shortest = fails(&sequence.ops[..steps.min(sequence.ops.len())])?;

@@ -159,7 +159,7 @@ pub fn row(rng: &mut Rng) -> Row {
         set("role", json!(role));
         set("content", json!(rng.pick(&CONTENTS)));
         if rng.percent(2) {
-            set("content", json!("x".repeat(rng.within(1000..9000))));
+            set("content", json!(format!("long:{}", rng.within(1000..9000))));
         }
         if role == "assistant" && rng.percent(15) || rng.percent(1) {
             set("tool_calls", json!([tool_call(rng)]));
