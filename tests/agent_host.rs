@@ -105,7 +105,7 @@ fn the_bundled_sample_survives_the_kill_with_everything_that_a_host_does() {
     let before = number(&text, "before the kill    ");
     let after = number(&text, "after the restart  ");
     assert!(before > 0 && after > 0, "{text}");
-    let landed = number(&text, " that were in flight");
+    let landed = number(&text, " more in flight");
     assert_eq!(before + landed + after, turns, "{text}");
 }
 
@@ -161,9 +161,10 @@ fn a_named_store_is_kept_and_one_that_is_already_there_is_left_alone() {
 #[test]
 fn a_mistake_is_reported_with_file_and_line_and_never_with_what_stands_there() {
     let good = r#"{"messages":[{"role":"user","content":"secret"}]}"#;
-    let cases: [(&str, String, &str); 9] = [
+    let message = r#"{"role":"user","content":"secret"}"#;
+    let cases: [(&str, String, &str); 20] = [
         ("a.jsonl", format!("{good}\n\n{{\"messages\": secret}}\n"), "line 3: not valid JSON"),
-        ("b.jsonl", format!("{good}\n{{\"secret\":[]}}\n"), "line 2: has no `messages` or `history` array"),
+        ("b.jsonl", format!("{good}\n{{\"secret\":[]}}\n"), "line 2: neither a message with a `role`, nor an array of messages"),
         ("c.jsonl", format!("{good}\n{{\"messages\":[{{\"content\":\"secret\"}}]}}\n"), "line 2: message 1 has no `role`"),
         ("d.json", "{\n \"info\": \"[{secret\",\n \"history\": [\n  {\"role\":\"user\",\"content\":\"secret\"},\n\n  {\"role\":\"user\",\"content\":7}\n ]\n}\n".into(), "line 6: message 2 has a `content` that is neither text nor an array of blocks"),
         ("e.json", "\n[\n {\"role\":\"user\",\"content\":\"se\\\"cret, [\"},\n {\"role\":\"assistant\",\"content\":null,\n  \"tool_calls\":[{\"id\":\"secret\"}]}\n]\n".into(), "line 4: message 2 has a tool call without a name"),
@@ -171,6 +172,17 @@ fn a_mistake_is_reported_with_file_and_line_and_never_with_what_stands_there() {
         ("g.json", "{\n \"messages\": [\n  \"secret\" 7\n".into(), "line 3: not valid JSON"),
         ("h.json", "\n \n".into(), "holds no conversation"),
         ("i.json", "[]".into(), "line 1: the conversation is empty"),
+        ("j.json", "{\"messages\":[{\"role\":\"user\",\"content\":\"secr\n".into(), "line 1: the file ends in the middle"),
+        ("k.json", "{\n \"messages\": [\n  {\"role\":\"secret\"\n".into(), "line 3: the file ends in the middle"),
+        ("l.json", "{\n \"history\": [\n  \"secret\n ]\n}\n".into(), "line 3: not valid JSON (at the end of the line)"),
+        ("m.jsonl", format!("{message}\nsecret\n{message}\n"), "line 2: not valid JSON (column 1)"),
+        ("n.jsonl", format!("{message}\n{{\"role\":\n{message}\n"), "line 2: not valid JSON (the line ends in the middle)"),
+        ("o.jsonl", format!("{message}\n{message}\n{{\"role\":\"secr\n"), "line 3: the file ends in the middle"),
+        ("p.jsonl", format!("{message}\n{good}\n"), "line 2: not a message with a `role`"),
+        ("q.jsonl", format!("{good}\n{message}\n"), "line 2: a message, where the lines before it are none"),
+        ("r.jsonl", format!("{message}\n\n{{\"role\":\"user\",\"content\":7}}\n"), "line 3: message 2 has a `content`"),
+        ("s.json", "\n{\"role\":7}".into(), "line 2: message 1 has a `role` that is not a word"),
+        ("t.json", "\"secret\"".into(), "line 1: neither a message with a `role`"),
     ];
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text, expected) in cases {
@@ -183,6 +195,103 @@ fn a_mistake_is_reported_with_file_and_line_and_never_with_what_stands_there() {
         assert!(errors.contains(expected), "{errors}");
         assert!(!errors.contains("secret"), "{errors}");
         assert!(output.stdout.is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_of_messages_is_one_conversation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let play = |name: &str, text: &str| {
+        let file = folder.path().join(name);
+        fs::write(&file, text).expect("a written file");
+        succeed(&["--sessions", "1", file.to_str().expect("a readable path")])
+    };
+    let user = r#"{"role":"user","content":"hello"}"#;
+    let answer = r#"{"role":"assistant","content":"good day"}"#;
+    let text = play("two.jsonl", &format!("{user}\n\n{answer}\n"));
+    assert!(
+        text.contains("read     2 messages in 1 conversation from 1 file\n"),
+        "{text}"
+    );
+
+    // All was done before the kill, so that there is nothing to take a rate of.
+    let text = play("one.json", user);
+    for said in [
+        "read     1 message in 1 conversation from 1 file\n",
+        "plan     1 session, 1 at a time, 1 turn, seed 1\n",
+        "before the kill    1 turn and ",
+        "1 of 1 acknowledged turn there",
+    ] {
+        assert!(text.contains(said), "no {said:?} in\n{text}");
+    }
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("after the restart  0 turns and "))
+        .unwrap_or_else(|| panic!("{text}"));
+    assert!(!line.contains("a second"), "{line}");
+}
+
+#[test]
+fn a_store_in_a_folder_that_is_not_there_is_refused_with_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("no such");
+    let db = missing.join("x.redb");
+    let output = run(&["--db", db.to_str().expect("a readable path")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let said = format!("there is no folder {}\n", missing.display());
+    assert!(errors.ends_with(&said), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+/// The link looks like a path that is free, so that only the child that opens it finds out.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_a_child_has_said_is_not_said_again() {
+    use std::os::unix::fs::symlink;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let db = folder.path().join("x.redb");
+    symlink(folder.path().join("no such/y.redb"), &db).expect("a link to nowhere");
+    let output = run(&["--db", db.to_str().expect("a readable path")]);
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.starts_with("agent_host: "), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+#[test]
+fn a_closed_output_ends_the_run_without_a_word() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    for arguments in [&["--sessions", "1"][..], &["--help"]] {
+        let output = Command::new(agent_host())
+            .args(arguments)
+            .stdout(writer.try_clone().expect("the pipe again"))
+            .output()
+            .expect("the example starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.is_empty(), "{errors}");
+    }
+}
+
+#[test]
+fn a_number_that_cannot_be_is_refused_with_its_option_and_what_it_takes() {
+    for (option, value, takes) in [
+        ("--seed", "abc", "--seed takes a whole number from 0 to "),
+        ("--seed", "-1", "--seed takes a whole number from 0 to "),
+        (
+            "--sessions",
+            "0",
+            "--sessions takes a whole number from 1 up",
+        ),
+    ] {
+        let output = run(&[option, value]);
+        assert_eq!(output.status.code(), Some(2));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains(takes), "{errors}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use lexopt::prelude::*;
 
@@ -12,11 +13,12 @@ agent_host - plays conversations as an agent host would, is killed half-way, goe
 
 usage: cargo run --example agent_host -- [OPTIONS] [FILES…]
 
-  FILES            chat JSONL, or JSON with a `messages` or `history` array, or a JSON array of messages;
-                   without any, a bundled sample is played
-  --sessions N     sessions that run at the same time (default 8); each conversation is played at least once
-  --db PATH        keep the store at PATH, which must not exist or be empty (default: a temporary folder)
-  --seed N         moves the compactions, reports, interruptions and the kill (default 1)
+  FILES            chat JSONL, a conversation a line or a message a line, or JSON with a `messages` or `history`
+                   array, or a JSON array of messages; without any, a bundled sample is played
+  --sessions N     sessions that run at the same time (1 or more, default 8); each conversation is played at least once
+  --db PATH        keep the store at PATH, in a folder that exists; no file or an empty one may be there
+                   (default: in a temporary folder)
+  --seed N         moves the compactions, reports, interruptions and the kill (0 or more, default 1)
   --help           this text";
 
 /// A parsed command line.
@@ -54,9 +56,14 @@ impl Args {
         let mut parser = lexopt::Parser::from_args(arguments);
         while let Some(argument) = parser.next()? {
             match argument {
-                Long("sessions") => args.sessions = parser.value()?.parse()?,
+                Long("sessions") => {
+                    args.sessions = number(&mut parser, "--sessions", "from 1 up")?;
+                }
                 Long("db") => args.db = Some(parser.value()?.into()),
-                Long("seed") => args.seed = parser.value()?.parse()?,
+                Long("seed") => {
+                    let range = format!("from 0 to {}", u64::MAX);
+                    args.seed = number(&mut parser, "--seed", &range)?;
+                }
                 Long("phase") => {
                     args.phase = Some(match parser.value()?.parse()? {
                         0 => Phase::ToTheEnd,
@@ -91,4 +98,15 @@ impl Args {
         line.extend(self.files.iter().map(OsString::from));
         line
     }
+}
+
+/// The value of `option`, which takes a whole number in `range`.
+fn number<T: FromStr>(
+    parser: &mut lexopt::Parser,
+    option: &str,
+    range: &str,
+) -> Result<T, lexopt::Error> {
+    let refused = || format!("{option} takes a whole number {range}");
+    let parse = |text: &str| text.parse().map_err(|_| refused());
+    parser.value()?.parse_with(parse)
 }

@@ -1,7 +1,7 @@
 //! One run from end to end: play, be killed, go on, prove.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -14,10 +14,14 @@ use crate::evidence::Evidence;
 use crate::ledger::{Ack, Entry, Kind};
 use crate::plan::{self, Session};
 use crate::proof::{self, Proof};
-use crate::{Result, player, reader, summary};
+use crate::summary::{self, count};
+use crate::{Result, player, reader};
 
-/// Runs what the command line asks for; false when a proof failed.
+/// Runs what the command line asks for; false when a proof failed, or when a child has said why it could not go on.
 pub fn run(args: &Args) -> Result<bool> {
+    if let (Some(db), None) = (&args.db, args.phase) {
+        check_place(db)?;
+    }
     let (conversations, files) = reader::read(&args.files)?;
     let sessions = plan::plan(&conversations, args.sessions.get(), args.seed);
     if let Some(phase) = args.phase {
@@ -28,66 +32,101 @@ pub fn run(args: &Args) -> Result<bool> {
 
     let messages: usize = conversations.iter().map(|each| each.messages.len()).sum();
     let turns: usize = sessions.iter().map(|session| session.turns.len()).sum();
-    println!(
-        "read     {messages} messages in {} conversations from {files} files",
-        conversations.len()
-    );
-    println!(
-        "plan     {} sessions, {} at a time, {turns} turns, seed {}",
-        sessions.len(),
+    // Written with `?`: printing would panic when the output is closed.
+    let mut out = io::stdout();
+    writeln!(
+        out,
+        "read     {} in {} from {}",
+        count(messages, "message"),
+        count(conversations.len(), "conversation"),
+        count(files, "file")
+    )?;
+    writeln!(
+        out,
+        "plan     {}, {} at a time, {}, seed {}",
+        count(sessions.len(), "session"),
         args.sessions,
+        count(turns, "turn"),
         args.seed
-    );
-    let Some(db) = &args.db else {
-        let folder = tempfile::tempdir()?;
-        println!("store    in a temporary folder, removed at the end\n");
-        return play_and_prove(args, &sessions, &folder.path().join("agents.redb"));
-    };
+    )?;
+    if let Some(db) = &args.db {
+        writeln!(out, "store    {}\n", db.display())?;
+        return play_and_prove(args, &sessions, db, &mut out);
+    }
+    let folder = tempfile::tempdir()?;
+    writeln!(out, "store    in a temporary folder, removed at the end\n")?;
+    let db = folder.path().join("agents.redb");
+    play_and_prove(args, &sessions, &db, &mut out)
+}
+
+/// Whether a store can be made at `db`: its folder is there, and nothing that would be lost.
+fn check_place(db: &Path) -> Result<()> {
+    let folder = db.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && !folder.is_dir()
+    {
+        let (db, folder) = (db.display(), folder.display());
+        return Err(format!("--db {db}: there is no folder {folder}").into());
+    }
     if fs::metadata(db).is_ok_and(|found| found.len() > 0 || !found.is_file()) {
         let db = db.display();
         let advice = "The run needs a store of its own: give another path";
-        return Err(format!("{db} exists and is not empty. {advice}").into());
+        return Err(format!("--db {db}: exists and is not empty. {advice}").into());
     }
-    println!("store    {}\n", db.display());
-    play_and_prove(args, &sessions, db)
+    Ok(())
 }
 
-fn play_and_prove(args: &Args, sessions: &[Session], db: &Path) -> Result<bool> {
+fn play_and_prove(
+    args: &Args,
+    sessions: &[Session],
+    db: &Path,
+    out: &mut impl Write,
+) -> Result<bool> {
     let turns: usize = sessions.iter().map(|session| session.turns.len()).sum();
     let limit = plan::kill_after(args.seed, turns);
     let (first, status) = child(args, Phase::Until(limit), db)?;
-    // An abort is a signal or a code of the system's; 0 to 2 is an end of our own.
-    if status.code().is_some_and(|code| (0..=2).contains(&code)) || count_turns(&first) < limit {
+    if gave_up(status) {
+        return Ok(false);
+    }
+    if status.success() || count_turns(&first) < limit {
         return Err(format!("the first run was to be killed, but ended with {status}").into());
     }
-    println!("before the kill    {}", rate_of(&first));
+    writeln!(out, "before the kill    {}", rate_of(&first))?;
     let acked = acks(&first);
-    let whole = after_the_kill(sessions, db, &acked)?;
+    let whole = after_the_kill(sessions, db, &acked, out)?;
 
     let (second, status) = child(args, Phase::ToTheEnd, db)?;
+    if gave_up(status) {
+        return Ok(false);
+    }
     if !status.success() {
         return Err(format!("the second run ended with {status}").into());
     }
-    println!("after the restart  {}\n", rate_of(&second));
+    writeln!(out, "after the restart  {}\n", rate_of(&second))?;
 
     let all: Vec<Ack> = acked.into_iter().chain(acks(&second)).collect();
     let (_, found) = look(sessions, db)?;
-    println!("{}", summary::heads(sessions, &found));
-    println!("{}", summary::spend_by_agent(sessions, &found));
-    println!("{}", summary::spend_by_model(&found));
-    println!("{}\n", summary::events(&found));
+    writeln!(out, "{}", summary::heads(sessions, &found))?;
+    writeln!(out, "{}", summary::spend_by_agent(sessions, &found))?;
+    writeln!(out, "{}", summary::spend_by_model(&found))?;
+    writeln!(out, "{}\n", summary::events(&found))?;
     let mut proofs = vec![whole];
     proofs.extend(proof::prove(sessions, &found, &all)?);
-    println!("proofs");
+    writeln!(out, "proofs")?;
     for Proof { holds, statement } in &proofs {
         let mark = if *holds { "ok    " } else { "FAILED" };
-        println!("  {mark}  {statement}");
+        writeln!(out, "  {mark}  {statement}")?;
     }
     Ok(proofs.iter().all(|proof| proof.holds))
 }
 
 /// Says what the store holds right after the kill, before anything is written again.
-fn after_the_kill(sessions: &[Session], db: &Path, acked: &[Ack]) -> Result<Proof> {
+fn after_the_kill(
+    sessions: &[Session],
+    db: &Path,
+    acked: &[Ack],
+    out: &mut impl Write,
+) -> Result<Proof> {
     let (opened, found) = look(sessions, db)?;
     let turns = acked.iter().filter(|ack| ack.kind == Kind::Turn);
     let (acked_turns, kept_turns) = (turns.clone().count(), proof::kept(&found, turns));
@@ -98,11 +137,12 @@ fn after_the_kill(sessions: &[Session], db: &Path, acked: &[Ack]) -> Result<Proo
         .map(|(session, found)| found.turns_of(session))
         .sum();
     let landed = stored.saturating_sub(kept_turns);
-    println!(
-        "restart            opened in {:.1} ms: {kept_turns} of {acked_turns} acknowledged turns are there, \
-         and {landed} that were in flight",
-        opened.as_secs_f64() * 1e3
-    );
+    writeln!(
+        out,
+        "restart            opened in {:.1} ms: {kept_turns} of {} there, {landed} more in flight at the kill",
+        opened.as_secs_f64() * 1e3,
+        count(acked_turns, "acknowledged turn")
+    )?;
     // A turn lands whole or not at all: its number in the header and all of its rows, or nothing.
     let whole = sessions.iter().zip(&found).all(|(session, found)| {
         found.turns_of(session) == found.turn_count && proof::follows_script(session, found)
@@ -142,6 +182,12 @@ fn child(args: &Args, phase: Phase, db: &Path) -> Result<(Vec<Entry>, ExitStatus
         }
     }
     Ok((entries, child.wait()?))
+}
+
+/// Whether a child ended by itself with a failure, which it has explained. An abort is a signal, or a code of the
+/// system's that is none of ours.
+fn gave_up(status: ExitStatus) -> bool {
+    matches!(status.code(), Some(1 | 2))
 }
 
 fn acks(entries: &[Entry]) -> Vec<Ack> {

@@ -31,31 +31,42 @@ mod reader;
 mod summary;
 mod wait;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use args::Args;
 
 /// Any error, as text for a person.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Error = Box<dyn std::error::Error + Send + Sync>;
+type Result<T> = std::result::Result<T, Error>;
 
 fn main() -> ExitCode {
     let args = match Args::parse(std::env::args_os().skip(1)) {
         Ok(Some(args)) => args,
         Ok(None) => {
-            println!("{}", args::HELP);
-            return ExitCode::SUCCESS;
+            return end_of(writeln!(io::stdout(), "{}", args::HELP).map(|()| true));
         }
         Err(error) => {
             eprintln!("agent_host: {error}\n\n{}", args::HELP);
             return ExitCode::from(2);
         }
     };
-    match host::run(&args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("agent_host: {error}");
-            ExitCode::FAILURE
-        }
+    end_of(host::run(&args))
+}
+
+/// The exit code of a run, after saying why it failed.
+fn end_of(run: std::result::Result<bool, impl Into<Error>>) -> ExitCode {
+    match run.map_err(Into::into) {
+        Ok(true) => return ExitCode::SUCCESS,
+        Ok(false) => {}
+        // Whoever read the output has had enough of it, as `head` does: there is no one to tell.
+        Err(error) if is_closed_pipe(&error) => {}
+        Err(error) => eprintln!("agent_host: {error}"),
     }
+    ExitCode::FAILURE
+}
+
+fn is_closed_pipe(error: &Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

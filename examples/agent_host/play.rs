@@ -42,8 +42,8 @@ pub fn play(locator: &Arc<dyn TranscriptLocator>, session: &Session, note: Note<
         note,
     };
     let done = position(player.locator, session)?;
-    // A run that ended between a turn and its report left the report to this one. The idempotency key makes it safe
-    // to deliver it when it did arrive.
+    // A run that ended between a turn and its report left the report to this one. If it did arrive, its row
+    // is still in the live context and holds the idempotency key, which makes it safe to deliver it again.
     let last = done.checked_sub(1).and_then(|last| session.turns.get(last));
     if let Some(report) = last.and_then(|last| last.report.as_ref()) {
         player.deliver_twice(report, true)?;

@@ -12,6 +12,7 @@ use crate::evidence::{Evidence, Used};
 use crate::ledger::Ack;
 use crate::plan::Session;
 use crate::play::{self, SUMMARY_KEY};
+use crate::summary::count;
 
 /// One statement and whether it holds.
 #[derive(Debug)]
@@ -103,7 +104,8 @@ fn reports(sessions: &[Session], found: &[Evidence]) -> Proof {
     Proof {
         holds: once == planned,
         statement: format!(
-            "every background report was delivered twice and is there once: {once} of {planned}"
+            "every background report, delivered again while its row was in the live context, is there once: \
+             {once} of {planned}"
         ),
     }
 }
@@ -132,8 +134,8 @@ fn spend(found: &[Evidence]) -> Proof {
     Proof {
         holds,
         statement: format!(
-            "the spend of {} threads is what their displays add up to: {total:.6} USD",
-            found.len()
+            "the spend of {} is what the displays add up to: {total:.6} USD",
+            count(found.len(), "thread")
         ),
     }
 }
@@ -209,8 +211,8 @@ fn reference(sessions: &[Session], found: &[Evidence]) -> Result<Proof> {
     Ok(Proof {
         holds,
         statement: format!(
-            "the in-memory reference, never killed, ends in the same state: {} sessions",
-            sessions.len()
+            "the in-memory reference, never killed, ends in the same state: {}",
+            count(sessions.len(), "session")
         ),
     })
 }

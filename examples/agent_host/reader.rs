@@ -1,8 +1,9 @@
 //! From files to conversations.
 //!
-//! Three shapes are understood: chat JSONL (one `{"messages": […]}` a line), one JSON document with a `messages` or
-//! `history` array, and one bare JSON array of messages. A mistake is reported with file and line, never with what
-//! stands there: a transcript can hold secrets.
+//! Four shapes are understood: chat JSONL with a conversation a line (`{"messages": […]}`) or with a message a line
+//! (`{"role": …}`, one conversation a file), one JSON document with a `messages` or `history` array, and one bare JSON
+//! array of messages. A mistake is reported with file and line, never with what stands there: a transcript can hold
+//! secrets.
 
 use std::fmt::Display;
 use std::fs;
@@ -23,6 +24,10 @@ const SAMPLE: [(&str, &str); 3] = [
 
 /// The keys under which a document may keep its messages, the first one present wins.
 const MESSAGE_KEYS: [&str; 2] = ["messages", "history"];
+
+/// What is wrong with a document of another kind.
+const NEITHER: &str = "neither a message with a `role`, nor an array of messages, nor an object with a `messages` or \
+                       `history` array";
 
 /// One conversation to play, as it was found.
 #[derive(Debug, Clone)]
@@ -67,6 +72,8 @@ pub fn read(files: &[impl AsRef<Path>]) -> Result<(Vec<Conversation>, usize)> {
 /// The conversations of one file: `file` stands in errors, `name` in titles.
 fn parse(file: &str, name: &str, text: &str) -> Result<Vec<Conversation>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    // Without the last line end, a text that stops within a string is known to stop there.
+    let text = text.trim_ascii_end();
     if text.trim().is_empty() {
         return Err(format!("{file}: holds no conversation").into());
     }
@@ -84,12 +91,27 @@ fn parse(file: &str, name: &str, text: &str) -> Result<Vec<Conversation>> {
         })?]),
         // Only when the file as a whole is no document is it a document a line.
         Err(_) if is_lines(text) => parse_lines(file, name, text),
-        Err(error) => Err(format!(
-            "{file}, line {}: not valid JSON (column {})",
-            error.line(),
-            error.column()
-        )
-        .into()),
+        Err(error) => {
+            let last = text.lines().count();
+            let what = broken(&error, true);
+            // An error in column 0 is at the line end before it.
+            let line = match error.column() {
+                _ if error.is_eof() => last,
+                0 => error.line().saturating_sub(1),
+                _ => error.line(),
+            };
+            Err(format!("{file}, line {line}: {what}").into())
+        }
+    }
+}
+
+/// What to say of a text that is not JSON; a file's last line may be one that was not written to its end.
+fn broken(error: &serde_json::Error, is_last: bool) -> String {
+    match error.column() {
+        _ if error.is_eof() && is_last => "the file ends in the middle of its JSON".to_owned(),
+        _ if error.is_eof() => "not valid JSON (the line ends in the middle)".to_owned(),
+        0 => "not valid JSON (at the end of the line)".to_owned(),
+        column => format!("not valid JSON (column {column})"),
     }
 }
 
@@ -100,19 +122,56 @@ fn is_lines(text: &str) -> bool {
         .is_some_and(|line| serde_json::from_str::<Value>(line).is_ok())
 }
 
+/// The conversations of a file with a document a line. The first line says whether each is a conversation, or all of
+/// them are the messages of one.
 fn parse_lines(file: &str, name: &str, text: &str) -> Result<Vec<Conversation>> {
-    text.lines()
+    let last = text.lines().count();
+    let documents = text
+        .lines()
         .zip(1..)
         .filter(|(line, _)| !line.trim().is_empty())
-        .map(|(line, number)| {
-            let document = serde_json::from_str(line).map_err(|error| {
-                let column = error.column();
-                format!("{file}, line {number}: not valid JSON (column {column})")
-            })?;
+        .map(|(line, number)| match serde_json::from_str(line) {
+            Ok(document) => Ok((number, document)),
+            Err(error) => {
+                let what = broken(&error, number == last);
+                Err(format!("{file}, line {number}: {what}"))
+            }
+        })
+        .collect::<std::result::Result<Vec<(usize, Value)>, String>>()?;
+    let messages = documents
+        .first()
+        .is_some_and(|(_, document)| is_message(document));
+    let other = documents
+        .iter()
+        .find(|(_, document)| is_message(document) != messages);
+    if let Some((number, _)) = other {
+        let what = if messages {
+            "not a message with a `role`, as the lines before it are"
+        } else {
+            "a message, where the lines before it are none"
+        };
+        return Err(format!("{file}, line {number}: {what}").into());
+    }
+    if !messages {
+        let conversations = documents.into_iter().map(|(number, document)| {
             conversation(document, &format!("{name} #{number}"))
                 .map_err(|mistake| mistake.at(file, number).into())
-        })
-        .collect()
+        });
+        return conversations.collect();
+    }
+    let (numbers, rows): (Vec<usize>, Vec<Value>) = documents.into_iter().unzip();
+    let only = conversation(Value::Array(rows), name).map_err(|mistake| {
+        let line = mistake.message.and_then(|index| numbers.get(index));
+        mistake.at(file, line.copied().unwrap_or(1))
+    })?;
+    Ok(vec![only])
+}
+
+/// Whether a document is a message by itself, not something that holds messages.
+fn is_message(document: &Value) -> bool {
+    document.as_object().is_some_and(|fields| {
+        fields.contains_key("role") && !MESSAGE_KEYS.iter().any(|key| fields.contains_key(*key))
+    })
 }
 
 /// What is wrong with a document, and with which of its messages.
@@ -142,15 +201,16 @@ impl Mistake {
 fn conversation(document: Value, name: &str) -> std::result::Result<Conversation, Mistake> {
     let (rows, head) = match document {
         Value::Array(rows) => (rows, None),
+        message if is_message(&message) => (vec![message], None),
         Value::Object(mut head) => {
             let key = MESSAGE_KEYS.into_iter().find(|key| head.contains_key(*key));
             match key.and_then(|key| head.remove(key)) {
                 Some(Value::Array(rows)) => (rows, Some(head)),
                 Some(_) => return Err(Mistake::new("its messages are not an array")),
-                None => return Err(Mistake::new("has no `messages` or `history` array")),
+                None => return Err(Mistake::new(NEITHER)),
             }
         }
-        _ => return Err(Mistake::new("neither an object nor an array")),
+        _ => return Err(Mistake::new(NEITHER)),
     };
     if rows.is_empty() {
         return Err(Mistake::new("the conversation is empty"));

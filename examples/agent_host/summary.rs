@@ -203,13 +203,22 @@ pub fn events(found: &[Evidence]) -> String {
     )
 }
 
-/// `12 turns and 7 other writes in 0.034 s: 353 durable turns a second`.
+/// `1 turn`, `2 turns`.
+pub fn count(number: usize, what: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{end}")
+}
+
+/// `12 turns and 7 other writes in 0.034 s: 353 durable turns a second`; no rate where there was no turn.
 pub fn rate(turns: usize, others: usize, time: Duration) -> String {
     let seconds = time.as_secs_f64();
-    let count = f64::from(u32::try_from(turns).unwrap_or(u32::MAX));
-    let writes = format!("{turns} turns and {others} other writes");
-    if seconds > 0.0 {
-        let rate = count / seconds;
+    let writes = format!(
+        "{} and {}",
+        count(turns, "turn"),
+        count(others, "other write")
+    );
+    if turns > 0 && seconds > 0.0 {
+        let rate = f64::from(u32::try_from(turns).unwrap_or(u32::MAX)) / seconds;
         format!("{writes} in {seconds:.3} s: {rate:.0} durable turns a second")
     } else {
         writes
