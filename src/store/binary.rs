@@ -46,7 +46,7 @@ pub(super) fn encode<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
 pub(super) fn encode_fixed<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
     bincode::encode_to_vec(value, fixed())
         .map(sealed)
-        .map_err(|error| Error::other(error))
+        .map_err(Error::other)
 }
 
 /// Appends the checksum that [`unsealed`] checks.
