@@ -16,7 +16,6 @@ use super::backend::{FileBackend, MemoryBackend};
 use super::database::{Database, Identity, MakeBackend, io, is_unfinished};
 use super::engine::{Engine, Parts};
 use super::environment::{Environment, System};
-use super::hash::Seed;
 use super::head::StoreState;
 use super::lock::{DatabaseLock, Locks, StoreLock, beside, private};
 use crate::{Error, Result};
@@ -139,12 +138,16 @@ impl StoreBuilder {
     /// of it is changed; [`Error::NeedsRecovery`] for a read-only open of a store that was not closed cleanly;
     /// [`Error::Io`] for everything that the file system refuses.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = canonical(path.as_ref(), self.read_only)?;
-        if self.read_only {
-            self.open_reader(path)
-        } else {
-            self.open_writer(path)
-        }
+        let named = path.as_ref();
+        canonical(named, self.read_only)
+            .and_then(|path| {
+                if self.read_only {
+                    self.open_reader(path)
+                } else {
+                    self.open_writer(path)
+                }
+            })
+            .map_err(|error| error.opening(named))
     }
 
     fn open_writer(self, path: PathBuf) -> Result<Store> {
@@ -266,7 +269,6 @@ impl StoreBuilder {
         )?;
         let engine = Engine::new(
             Parts {
-                seed: Seed::from_bytes(identity.seed),
                 path,
                 destination,
                 read_only: self.read_only,
@@ -275,8 +277,8 @@ impl StoreBuilder {
                 database,
                 locks,
             },
-            identity.state,
-        )?;
+            &identity,
+        );
         Ok(Store {
             engine: Arc::new(engine),
         })
@@ -291,6 +293,7 @@ impl StoreBuilder {
             id: self.environment.random().to_le_bytes(),
             seed,
             state: StoreState::default(),
+            last_transcript: 0,
         }
     }
 }

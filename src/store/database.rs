@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use redb::{ReadTransaction, ReadableDatabase as _, TableError, WriteTransaction};
+use redb::{
+    ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableError, WriteTransaction,
+};
 
 use super::backend::{Backend, Overlay, RedbBackend};
 use super::binary;
@@ -38,6 +40,8 @@ pub(super) struct Identity {
     pub(super) id: [u8; 16],
     pub(super) seed: [u8; 32],
     pub(super) state: StoreState,
+    /// The number of the transcript that was created last; 0 for none.
+    pub(super) last_transcript: u64,
 }
 
 enum Open {
@@ -427,8 +431,22 @@ fn look_into<T>(
         let database = builder(8 << 20)
             .create_with_backend(RedbBackend(overlay))
             .map_err(database_error)?;
-        look(&database.begin_read().map_err(transaction_error)?)
+        let seen = look(&database.begin_read().map_err(transaction_error)?);
+        close_as_it_is(database);
+        seen
     })
+}
+
+/// Closes a database without the commit that redb makes when it closes one: there is no point in it here, and on a
+/// file whose lists of free pages are damaged redb aborts the process in it.
+fn close_as_it_is(database: redb::Database) {
+    // redb records nothing of a database in which a write was cut off by a panic.
+    let cut_off = catch_unwind(AssertUnwindSafe(|| {
+        let _transaction = database.begin_write();
+        std::panic::resume_unwind(Box::new(()));
+    }));
+    debug_assert!(cut_off.is_err());
+    drop(database);
 }
 
 fn initialize(
@@ -446,10 +464,12 @@ fn initialize(
         {
             let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
             let state = binary::encode(&identity.state)?;
+            let id = binary::encode_fixed(&identity.id)?;
+            let seed = binary::encode_fixed(&identity.seed)?;
             for (name, value) in [
                 ("format", FORMAT_VERSION.to_le_bytes().as_slice()),
-                ("id", &identity.id),
-                ("seed", &identity.seed),
+                ("id", &id),
+                ("seed", &seed),
                 ("state", &state),
             ] {
                 store.insert(name, value).map_err(storage_error)?;
@@ -496,6 +516,7 @@ fn identify(transaction: &ReadTransaction) -> Result<Identity> {
         Err(
             TableError::TableDoesNotExist(_)
             | TableError::TableTypeMismatch { .. }
+            | TableError::TypeDefinitionChanged { .. }
             | TableError::TableIsMultimap(_),
         ) => return Err(foreign("it is a redb database of another program")),
         Err(error) => return Err(table_error(error)),
@@ -506,19 +527,24 @@ fn identify(transaction: &ReadTransaction) -> Result<Identity> {
             None => Err(foreign("it does not say what store it is")),
         }
     };
-    let fixed = || foreign("what it says of itself does not parse");
     let format = value("format")?;
-    let found = u32::from_le_bytes(format.try_into().map_err(|_| fixed())?);
+    let format = format.try_into();
+    let found = u32::from_le_bytes(format.map_err(|_| foreign("its version does not parse"))?);
     if found > FORMAT_VERSION {
         return Err(Error::NewerFormat {
             found,
             supported: FORMAT_VERSION,
         });
     }
+    let transcripts = transaction
+        .open_table(tables::TRANSCRIPTS)
+        .map_err(table_error)?;
+    let last = transcripts.last().map_err(storage_error)?;
     Ok(Identity {
-        id: value("id")?.try_into().map_err(|_| fixed())?,
-        seed: value("seed")?.try_into().map_err(|_| fixed())?,
+        id: binary::decode_fixed(&value("id")?, "the id of the store")?,
+        seed: binary::decode_fixed(&value("seed")?, "the seed of the store")?,
         state: binary::decode(&value("state")?, "the state of the store")?,
+        last_transcript: last.map_or(0, |(id, _)| id.value()),
     })
 }
 
@@ -591,6 +617,7 @@ pub(super) fn table_error(error: redb::TableError) -> Error {
         TableError::Storage(error) => storage_error(error),
         TableError::TableDoesNotExist(_)
         | TableError::TableTypeMismatch { .. }
+        | TableError::TypeDefinitionChanged { .. }
         | TableError::TableIsMultimap(_) => damaged("a table is missing or of another type"),
         error => storage("the database", error),
     }

@@ -12,13 +12,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::apply;
 use super::change::Change;
 use super::commit::{Answer, Committer, GroupOutcome, Queued, indeterminate};
-use super::database::{Database, WriteError};
+use super::database::{Database, Identity, WriteError};
 use super::environment::{Environment, UuidGenerator};
 use super::hash::Seed;
 use super::lock::Locks;
 use super::pending::{Newest, Session, Sessions, View};
 use super::read::Reader;
-use super::tables;
 use crate::{Error, Result};
 
 /// An open store.
@@ -74,7 +73,6 @@ impl<T> Planned<T> {
 
 /// What an engine is made of.
 pub(super) struct Parts {
-    pub(super) seed: Seed,
     pub(super) path: Option<PathBuf>,
     pub(super) destination: String,
     pub(super) read_only: bool,
@@ -85,17 +83,10 @@ pub(super) struct Parts {
 }
 
 impl Engine {
-    pub(super) fn new(parts: Parts, state: super::head::StoreState) -> Result<Self> {
-        let next_transcript = parts.database.read(|transaction| {
-            use redb::ReadableTable as _;
-            let transcripts = transaction
-                .open_table(tables::TRANSCRIPTS)
-                .map_err(super::database::table_error)?;
-            let last = transcripts.last().map_err(super::database::storage_error)?;
-            Ok(last.map_or(1, |(id, _)| id.value() + 1))
-        })?;
-        Ok(Self {
-            seed: parts.seed,
+    pub(super) fn new(parts: Parts, identity: &Identity) -> Self {
+        let state = identity.state;
+        Self {
+            seed: Seed::from_bytes(identity.seed),
             path: parts.path,
             destination: parts.destination,
             read_only: parts.read_only,
@@ -106,9 +97,9 @@ impl Engine {
             committer: Committer::new(state.sequence),
             database: parts.database,
             readers: super::stats::Readers::default(),
-            next_transcript: AtomicU64::new(next_transcript),
+            next_transcript: AtomicU64::new(identity.last_transcript.saturating_add(1)),
             _locks: parts.locks,
-        })
+        }
     }
 
     /// Reads on one snapshot.

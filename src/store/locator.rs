@@ -189,13 +189,10 @@ impl TranscriptLocator for RedbTranscriptLocator {
     fn head_generation(&self, session: &SessionRef) -> Result<SessionRef> {
         let newest = self
             .engine
-            .read(|reader| match reader.stem_id(&session.base_stem())? {
-                Some(id) => reader.newest(id),
-                None => Ok(None),
-            })?;
+            .read(|reader| reader.newest_of(&session.base_stem()))?;
         Ok(newest.map_or_else(
             || session.clone(),
-            |(generation, _)| session.with_generation(generation),
+            |newest| session.with_generation(newest.generation),
         ))
     }
 

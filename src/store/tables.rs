@@ -16,7 +16,8 @@ use super::hash::Seed;
 /// Version 0 may still change; a file of a newer version is refused.
 pub(super) const FORMAT_VERSION: u32 = 0;
 
-/// Facts about the store: `"format"` (u32), `"seed"` (32 bytes), `"id"` (16 bytes) and `"state"` (see `head`).
+/// Facts about the store: `"format"` (u32, little-endian), `"seed"` (32 bytes and their checksum), `"id"` (16 bytes and
+/// their checksum) and `"state"` (see `head`).
 pub(super) const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 
 /// Position → record. Positions ascend store-wide in the order of writing; a record is never rewritten.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Reader;
+use super::{Reader, missing};
 use crate::Result;
 use crate::store::pending::Newest;
 
@@ -16,6 +16,18 @@ impl Reader<'_> {
             return Ok(None);
         };
         let found = self.transcript(transcript)?;
+        if found.birth.session != session || found.birth.generation != generation {
+            return Err(missing(
+                "a generation",
+                &format!("the transcript of generation {generation}"),
+            ));
+        }
+        if found.head.sealed {
+            return Err(missing(
+                "a generation",
+                &format!("the successor of generation {generation}"),
+            ));
+        }
         Ok(Some(Newest {
             transcript,
             generation,

@@ -132,9 +132,15 @@ impl<'t> Reader<'t> {
         generations
             .range((session, 0)..=(session, u32::MAX))
             .map_err(storage_error)?
-            .map(|entry| {
+            .zip(0..)
+            .map(|(entry, expected)| {
                 let (key, transcript) = entry.map_err(storage_error)?;
-                Ok((key.value().1, transcript.value()))
+                let generation = key.value().1;
+                if generation != expected {
+                    let at = format!("stem id {session}, generation {expected}");
+                    return Err(missing("a generation", &at));
+                }
+                Ok((generation, transcript.value()))
             })
             .collect()
     }
@@ -241,17 +247,21 @@ impl<'t> Reader<'t> {
                 .take_while(|((_, position), expected)| position == expected)
                 .count();
             let last = first + run as u64 - 1;
-            let mut seen = 0;
+            let gap = || {
+                let at = format!("one of log positions {first} to {last}");
+                missing("a record", &at)
+            };
+            let mut expected = rest.iter().take(run);
             for entry in log.range(*first..=last).map_err(storage_error)? {
                 let (position, bytes) = entry.map_err(storage_error)?;
-                visit(record::open(bytes.value(), position.value())?)?;
-                seen += 1;
+                let record = record::open(bytes.value(), position.value())?;
+                if expected.next() != Some(&(record.address.seq, position.value())) {
+                    return Err(gap());
+                }
+                visit(record)?;
             }
-            if seen != run {
-                return Err(missing(
-                    "a record",
-                    &format!("log positions {first} to {last}"),
-                ));
+            if expected.next().is_some() {
+                return Err(gap());
             }
             rest = rest.get(run..).unwrap_or_default();
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::Reader;
+use super::{Reader, missing};
 use crate::store::apply::full_stem;
 use crate::store::database::{storage_error, table_error};
 use crate::store::engine::Engine;
@@ -29,8 +29,11 @@ impl Reader<'_> {
         let Some(position) = table.get(uuid.as_u128()).map_err(storage_error)? else {
             return Ok(None);
         };
-        let position = position.value();
-        self.full_record(position, None).map(Some)
+        let record = self.full_record(position.value(), None)?;
+        if record.uuid != uuid {
+            return Err(misplaced(uuid));
+        }
+        Ok(Some(record))
     }
 
     /// Where a record stands: transcript and sequence.
@@ -44,6 +47,9 @@ impl Reader<'_> {
         };
         let position = position.value();
         self.record(position, |record| {
+            if record.address.uuid != uuid.as_u128() {
+                return Err(misplaced(uuid));
+            }
             Ok(Some((record.address.transcript, record.address.seq)))
         })
     }
@@ -164,6 +170,11 @@ impl Reader<'_> {
         }
         Ok(records)
     }
+}
+
+/// The index of UUIDs leads to another record.
+fn misplaced(uuid: Uuid) -> Error {
+    missing("a record", &format!("the record {uuid}"))
 }
 
 /// Records of one or more logs, read a page at a time: no snapshot is held between two pages.
