@@ -12,17 +12,43 @@ use uuid::Uuid;
 
 use super::diff::{Checked, differ, holds, same};
 
+/// Which call it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Caller<'a> {
+    /// A turn with this request id.
+    Turn(Option<&'a str>),
+    /// An `append`: its row comes behind what is stored, whatever that is.
+    Append,
+    /// A `replace` or a `clear`.
+    Replace,
+}
+
 /// What a call says.
-#[derive(Default)]
 pub struct Call<'a> {
+    pub caller: Caller<'a>,
     pub rows: &'a [TranscriptMessage],
     pub usage: Option<&'a TurnUsage>,
-    /// The request id of a turn; `None` of a call whose rows keep their own.
-    pub turn: Option<Option<&'a str>>,
     pub compaction: Option<&'a Value>,
     pub partial: Option<&'a TranscriptPartial>,
-    /// Whether the rows come behind what is stored, whatever that is.
-    pub append: bool,
+}
+
+impl<'a> Call<'a> {
+    pub fn new(caller: Caller<'a>, rows: &'a [TranscriptMessage]) -> Self {
+        Self {
+            caller,
+            rows,
+            usage: None,
+            compaction: None,
+            partial: None,
+        }
+    }
+
+    fn request_id(&self) -> Option<&'a str> {
+        match self.caller {
+            Caller::Turn(id) => id,
+            Caller::Append | Caller::Replace => None,
+        }
+    }
 }
 
 /// A row of a new context.
@@ -78,8 +104,9 @@ pub fn check(
         .zip(&rows)
         .take_while(|(a, b)| a.message.same_row_as(b))
         .count();
-    let is_turn = call.turn.is_some();
-    let (rows, fates, marked) = if before.is_some() && call.append {
+    let is_turn = matches!(call.caller, Caller::Turn(_));
+    let is_append = call.caller == Caller::Append;
+    let (rows, fates, compacts) = if before.is_some() && is_append {
         let fates = vec![Fate::New; rows.len()];
         (rows, fates, false)
     } else if before.is_some() && is_turn && common == stored.len() {
@@ -94,11 +121,11 @@ pub fn check(
         (rows, fates, before.is_some())
     };
 
-    let shown: Vec<DisplayMessage> = if marked {
+    let shown: Vec<DisplayMessage> = if compacts {
         let [DisplayRecord::Compaction(marker)] = &*new else {
             return Err(differ("a compaction", "one marker", &format!("{new:?}")));
         };
-        let request = call.turn.flatten();
+        let request = call.request_id();
         same(
             "the request id of a marker",
             &request,
@@ -126,7 +153,7 @@ pub fn check(
         .map(|it| (it.usage.clone(), it.request_id.clone()))
         .collect();
     same("the usages that stand alone", &usages, &found)?;
-    Ok(kinds(&fates, marked, before.is_none(), &found))
+    Ok(kinds(&fates, compacts, before.is_none(), &found))
 }
 
 /// What kinds of writes a run should meet.
@@ -187,7 +214,7 @@ fn check_rows(
             }
             Fate::New => {
                 same(&what, &None, &found.revises)?;
-                if let Some(id) = call.turn
+                if let Caller::Turn(id) = call.caller
                     && !row.preserve_request_id
                 {
                     expected.request_id = id.map(str::to_owned);
@@ -222,7 +249,7 @@ fn check_rows(
             .filter(|_| steps[index].is_some());
         let times = [stamp, usage.map(|usage| &usage.ts)];
         let expected = times.into_iter().flatten().find(|ts| !ts.is_empty());
-        let shows_write = expected.is_none() && call.append;
+        let shows_write = expected.is_none() && call.caller == Caller::Append;
         same(
             &format!("whether {what} shows its write"),
             &shows_write,
@@ -232,7 +259,7 @@ fn check_rows(
     if let Some(usage) = call.usage
         && answers.is_empty()
     {
-        usages.push((usage.clone(), call.turn.flatten().map(str::to_owned)));
+        usages.push((usage.clone(), call.request_id().map(str::to_owned)));
     }
     Ok(usages)
 }
@@ -327,7 +354,7 @@ fn check_partial(call: &Call<'_>, partial: &TranscriptPartial, found: &DisplayMe
         "assistant",
         partial.content.as_str(),
         reasoning.filter(|text| !text.is_empty()),
-        call.turn.flatten(),
+        call.request_id(),
         partial.iteration.filter(|iteration| *iteration > 0),
         (true, true, true, false),
     );

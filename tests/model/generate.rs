@@ -3,7 +3,7 @@
 use serde_json::json;
 use transcript_redb::TruncateCut;
 
-use super::op::{At, Baseline, Edit, Gen, Keep, Next, Op};
+use super::op::{At, Baseline, Edit, Gen, Json, Keep, Next, Op};
 use super::rng::Rng;
 use super::values::{KEYS, around, meta, metadata, partial, patch, request, row};
 use super::world::{AGENTS, THREADS, World};
@@ -78,7 +78,7 @@ impl Generator {
             },
             765..840 => self.background(),
             840..870 => Op::Partial {
-                thread: *self.rng.pick(&THREADS),
+                thread: self.rng.pick::<&str>(&THREADS),
                 agent: self.rng.percent(30).then(|| *self.rng.pick(&AGENTS)),
                 partial: partial(&mut self.rng),
                 request: request(&mut self.rng),
@@ -216,7 +216,7 @@ impl Generator {
             key: self
                 .rng
                 .weighted(&[(6, KEYS[0]), (4, KEYS[1]), (2, KEYS[2]), (1, " ")]),
-            provenance: metadata(&mut self.rng),
+            provenance: Json(metadata(&mut self.rng)),
             expected: self.rng.percent(30).then(|| *self.rng.pick(&[0, 1, 2])),
         }
     }

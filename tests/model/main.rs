@@ -5,18 +5,32 @@
 //! `TRANSCRIPT_MODEL_SECONDS=n` for so long, both from the seed `TRANSCRIPT_MODEL_FIRST=n` on. A sequence that makes the
 //! stores disagree is shortened before it is reported.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "all of it is a test: a panic is a failure"
+)]
+
+mod apply;
 mod clock;
 mod compare;
 mod diff;
+mod display;
 mod expect;
 mod finish;
 mod generate;
+mod lists;
 mod op;
 mod pair;
+mod records;
 mod recount;
 mod regressions;
 mod rng;
 mod run;
+mod shorten;
+mod spend;
+mod stems;
+mod tokens;
 mod values;
 mod world;
 

@@ -4,7 +4,9 @@
 use std::fmt;
 
 use serde_json::{Map, Value};
-use transcript_redb::{TranscriptMessage, TruncateCut, TurnUsage};
+use transcript_redb::{
+    TranscriptMessage, TranscriptMeta, TranscriptPartial, TruncateCut, TurnUsage,
+};
 
 /// A row of a caller as JSON. Keys that are left out have their defaults; a content of `long:<number>` stands for so many
 /// characters.
@@ -44,6 +46,16 @@ const ABSENT: [&str; 6] = [
     "interrupted",
     "tool_failure",
 ];
+
+/// Any JSON.
+#[derive(Clone, PartialEq)]
+pub struct Json(pub Value);
+
+impl fmt::Debug for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Json(json!({}))", self.0)
+    }
+}
 
 /// A usage as JSON.
 #[derive(Clone, PartialEq)]
@@ -105,7 +117,7 @@ pub enum Baseline {
     /// With one more.
     Longer(Row),
     /// One of the rows changed.
-    Patched(usize, Value),
+    Patched(usize, Json),
 }
 
 /// Where the rows of a new context begin.
@@ -126,7 +138,7 @@ pub enum Edit {
     /// A row that looks like a stored one, but does not come from a read.
     Copied(usize),
     /// A stored row, as it was read, with some fields changed.
-    Patched(usize, Value),
+    Patched(usize, Json),
     New(Row),
 }
 
@@ -149,8 +161,8 @@ pub struct Partial {
 pub struct Around {
     pub usage: Option<Usage>,
     pub request: Option<&'static str>,
-    pub tools: Option<Value>,
-    pub compaction: Option<Value>,
+    pub tools: Option<Json>,
+    pub compaction: Option<Json>,
     pub partial: Option<Partial>,
 }
 
@@ -204,7 +216,7 @@ pub enum Op {
         generation: Gen,
         row: Row,
         key: &'static str,
-        provenance: Value,
+        provenance: Json,
         expected: Option<u32>,
     },
     Partial {
@@ -232,4 +244,85 @@ pub enum Op {
     Reopen,
     /// Moves the clock of the redb store by so many seconds.
     Wait(i64),
+}
+
+fn encoded(row: &TranscriptMessage) -> TranscriptMessage {
+    TranscriptMessage {
+        id: row.id.clone(),
+        ..TranscriptMessage::new(&*row.role, row.legacy_content())
+    }
+}
+
+fn patched(row: &TranscriptMessage, Json(patch): &Json) -> TranscriptMessage {
+    let mut fields = serde_json::to_value(row).expect("a row");
+    for (key, value) in patch.as_object().expect("an object") {
+        fields[key] = value.clone();
+    }
+    serde_json::from_value(fields).expect("a row")
+}
+
+impl Baseline {
+    /// The rows that the caller gives, when these are stored.
+    pub fn rows(&self, stored: &[TranscriptMessage]) -> Vec<TranscriptMessage> {
+        let mut rows = stored.to_vec();
+        match self {
+            Baseline::Current => {}
+            Baseline::Encoded => rows = stored.iter().map(encoded).collect(),
+            Baseline::Empty => rows.clear(),
+            Baseline::Shorter => drop(rows.pop()),
+            Baseline::Longer(row) => rows.push(row.message()),
+            Baseline::Patched(index, patch) => {
+                if !rows.is_empty() {
+                    let index = index % rows.len();
+                    rows[index] = patched(&rows[index], patch);
+                }
+            }
+        }
+        rows
+    }
+}
+
+impl Next {
+    /// The rows that the caller gives, when these are stored.
+    pub fn rows(&self, stored: &[TranscriptMessage]) -> Vec<TranscriptMessage> {
+        let mut rows = match self.keep {
+            Keep::All => stored.to_vec(),
+            Keep::AllEncoded => stored.iter().map(encoded).collect(),
+            Keep::First(count) => stored.iter().take(count).cloned().collect(),
+            Keep::Nothing => Vec::new(),
+        };
+        rows.extend(self.edits.iter().filter_map(|edit| match edit {
+            Edit::Kept(index) => stored.get(*index).cloned(),
+            Edit::Copied(index) => stored.get(*index).map(|row| TranscriptMessage {
+                preserve_request_id: false,
+                ..row.clone()
+            }),
+            Edit::Patched(index, patch) => stored.get(*index).map(|row| patched(row, patch)),
+            Edit::New(row) => Some(row.message()),
+        }));
+        rows
+    }
+}
+
+impl Meta {
+    pub fn value(&self) -> TranscriptMeta {
+        let mut meta = TranscriptMeta::new(self.agent_name)
+            .with_created("c")
+            .with_updated(self.updated);
+        meta.agent_id = self.agent_id.map(str::to_owned);
+        meta.thread_id = self.thread.map(str::to_owned);
+        meta.model = self.model.map(str::to_owned);
+        meta.session_id = self.session_id.map(str::to_owned);
+        meta
+    }
+}
+
+impl Partial {
+    pub fn value(&self) -> TranscriptPartial {
+        TranscriptPartial {
+            content: self.content.to_owned(),
+            reasoning_content: self.reasoning.map(str::to_owned),
+            iteration: self.iteration,
+        }
+    }
 }

@@ -201,6 +201,57 @@ fn amounts_are_rounded_half_to_even_from_their_exact_value() {
     for (amount, expected) in cases {
         assert_eq!(units(amount), expected, "{amount:e}");
     }
-    assert_eq!(usd(3_300_000_000_000), 3.3);
-    assert_eq!(usd(-1), -1e-12);
+    for (units, expected) in [(3_300_000_000_000, 3.3), (-1, -1e-12), (0, 0.0)] {
+        assert_eq!(usd(units).to_bits(), f64::to_bits(expected), "{units}");
+    }
+}
+
+/// The worked example of the contract, in the live context and in the thread, from both stores.
+#[test]
+fn the_worked_example_of_the_split_adds_up() {
+    use transcript_redb::{
+        CostSplit, InMemoryTranscriptLocator, MessageUsage, SessionRef, Store, TranscriptLocator,
+        TranscriptMessage, spend,
+    };
+    let usages = [
+        (1, 0.10, Some(UsageCostSource::Charged)),
+        (2, 0.20, Some(UsageCostSource::Estimated)),
+        (3, 1.00, Some(UsageCostSource::Unknown)),
+        (4, 2.00, None),
+    ];
+    let rows = usages.map(|(input, cost_usd, cost_source)| {
+        TranscriptMessage::assistant("a").with_turn_usage(TurnUsage {
+            usage: MessageUsage {
+                input,
+                cost_usd,
+                cost_source,
+                ..MessageUsage::default()
+            },
+            ..TurnUsage::default()
+        })
+    });
+    let store = Store::in_memory().expect("a store");
+    let locators: [&dyn TranscriptLocator; 2] =
+        [&InMemoryTranscriptLocator::new(), &store.locator()];
+    for locator in locators {
+        let meta = TranscriptMeta::new("agent").with_thread_id("t");
+        let session = SessionRef::root("s");
+        let history = locator.open_session(&session, meta).expect("a handle");
+        for row in &rows {
+            history.append(row.clone()).expect("an append");
+        }
+        let live = history.read_session().expect("a read").expect("a session");
+        let thread = locator.thread_spend("t").expect("a sum");
+        for spend in [spend::transcript_spend(&live), thread.root] {
+            let split = CostSplit {
+                priced_cost_usd: 0.30,
+                priced_source: Some(UsageCostSource::Estimated),
+                unpriced_turns: 2,
+                unpriced_input_tokens: 7,
+                ..CostSplit::default()
+            };
+            assert_eq!(spend.cost_split, split);
+            assert_eq!((spend.cost_usd, spend.turns), (3.30, 4));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::op::{Around, At, Baseline, Gen, Keep, Meta, Next, Op, Row, Usage};
+use super::op::{Around, At, Baseline, Gen, Json, Keep, Meta, Next, Op, Row, Usage};
 use super::run::agree_on;
 
 const HEAD: Gen = Gen::Head;
@@ -97,7 +97,7 @@ fn a_refused_background_append_names_the_generation_that_was_given() {
             generation: Gen::Number(1),
             row: row(json!({"role": "assistant", "content": "a"})),
             key: " ",
-            provenance: json!(null),
+            provenance: Json(json!(null)),
             expected: None,
         },
     ]);

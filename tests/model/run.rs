@@ -1,17 +1,14 @@
 //! Runs sequences, and shortens those that make the stores disagree.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
 use super::diff::{Checked, Divergence};
 use super::generate::Generator;
 use super::op::Op;
 use super::pair::{Outcomes, Pair, Reads};
 use super::rng::Rng;
+use super::shorten::shorten;
 use super::world::World;
-
-/// How long a sequence is shortened at most.
-const SHORTENING: Duration = Duration::from_secs(120);
 
 /// A sequence and where it runs.
 #[derive(Debug)]
@@ -45,12 +42,16 @@ pub fn check(seed: u64) -> Outcomes {
         Err(found) => found,
     };
     println!("seed {seed}, step {step}: {divergence:?}\nshortening …");
-    let (ops, divergence) = shorten(&sequence, step).unwrap_or_else(|| {
-        (
-            sequence.ops[..step.min(sequence.ops.len())].to_vec(),
-            divergence,
-        )
-    });
+    let fails = |ops: &[Op]| match run(&sequence, ops, Reads::AtEnd) {
+        Ok(_) => None,
+        Err((steps, divergence)) => Some((ops[..steps.min(ops.len())].to_vec(), divergence)),
+    };
+    let all = &sequence.ops[..step.min(sequence.ops.len())];
+    // A sequence that fails only on the way stays as long as it is.
+    let (ops, divergence) = match fails(all) {
+        Some(found) => shorten(found, fails),
+        None => (all.to_vec(), divergence),
+    };
     let lines: Vec<String> = ops.iter().map(|op| format!("    {op:?},\n")).collect();
     panic!(
         "the stores disagree: TRANSCRIPT_MODEL_SEED={seed} ({}), step {step}\n{divergence:?}\n{} operations do it:\n{}",
@@ -99,40 +100,4 @@ fn caught(step: impl FnOnce() -> Checked) -> Checked {
             .unwrap_or("of unknown text");
         Err(Divergence(format!("a panic: {text}")))
     })
-}
-
-/// Leaves out as many operations as possible while the stores still disagree. `None` if they agree when everything is
-/// compared at the end.
-fn shorten(sequence: &Sequence, steps: usize) -> Option<(Vec<Op>, Divergence)> {
-    let started = Instant::now();
-    let fails = |ops: &[Op]| match run(sequence, ops, Reads::AtEnd) {
-        Ok(_) => None,
-        Err((steps, divergence)) => Some((ops[..steps.min(ops.len())].to_vec(), divergence)),
-    };
-    let mut shortest = fails(&sequence.ops[..steps.min(sequence.ops.len())])?;
-    let mut size = shortest.0.len().div_ceil(2);
-    loop {
-        let mut shortened = false;
-        let mut from = 0;
-        while from < shortest.0.len() {
-            if started.elapsed() > SHORTENING {
-                return Some(shortest);
-            }
-            let mut rest = shortest.0.clone();
-            rest.drain(from..(from + size).min(rest.len()));
-            match fails(&rest) {
-                Some(found) => {
-                    shortest = found;
-                    shortened = true;
-                }
-                None => from += size,
-            }
-        }
-        if size == 1 && !shortened {
-            return Some(shortest);
-        }
-        if !shortened || size > 1 {
-            size = size.div_ceil(2).min(size.saturating_sub(1)).max(1);
-        }
-    }
 }

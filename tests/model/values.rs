@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::op::{Around, Meta, Partial, Row, Usage};
+use super::op::{Around, Json, Meta, Partial, Row, Usage};
 use super::rng::Rng;
 
 const CONTENTS: [&str; 6] = ["a", "b", "c", "", "first line\nsecond", "ü\0\u{2028}"];
@@ -213,8 +213,8 @@ pub fn row(rng: &mut Rng) -> Row {
 }
 
 /// What changes in a row that is handed back.
-pub fn patch(rng: &mut Rng) -> Value {
-    match rng.below(12) {
+pub fn patch(rng: &mut Rng) -> Json {
+    Json(match rng.below(12) {
         0 | 1 => json!({"extra_metadata": metadata(rng)}),
         2 => json!({"extra_metadata": null}),
         3 => json!({"turn_usage": usage(rng).0}),
@@ -225,7 +225,7 @@ pub fn patch(rng: &mut Rng) -> Value {
         9 => json!({"cache_breakpoints": [1], "tool_failure": {"failed": true}}),
         10 => json!({"id": rng.pick(&IDS)}),
         _ => json!({"interrupted": true}),
-    }
+    })
 }
 
 pub fn meta(rng: &mut Rng) -> Meta {
@@ -242,7 +242,7 @@ pub fn meta(rng: &mut Rng) -> Meta {
         ]),
         model: rng.weighted(&[(3, None), (1, Some("m0")), (1, Some(""))]),
         session_id: rng.weighted(&[(20, None), (1, Some("sid"))]),
-        updated: *rng.pick(&["u1", "u2", "u3"]),
+        updated: rng.pick::<&str>(&["u1", "u2", "u3"]),
     }
 }
 
@@ -270,11 +270,11 @@ pub fn around(rng: &mut Rng) -> Around {
                 json!({"n": -0.0}),
                 Value::Null,
             ];
-            rng.pick(&choices).clone()
+            Json(rng.pick(&choices).clone())
         }),
         compaction: rng.percent(20).then(|| {
-            rng.pick(&[json!({"trigger": "full", "before": 9}), Value::Null])
-                .clone()
+            let choices = [json!({"trigger": "full", "before": 9}), Value::Null];
+            Json(rng.pick(&choices).clone())
         }),
         partial: rng.percent(8).then(|| partial(rng)),
     }
