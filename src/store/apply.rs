@@ -21,9 +21,6 @@ use crate::session::{
 };
 use crate::{Error, Result, TranscriptMeta};
 
-/// How many levels of unwritten ancestors a raw stem records. Deeper ones would cost a stem's length for each level.
-pub(super) const RAW_ANCESTORS: usize = 256;
-
 /// Applies a group of changes, in order. Changes up to the sequence that the tables already hold are passed over.
 pub(super) fn apply_group<'a>(
     transaction: &WriteTransaction,
@@ -309,7 +306,7 @@ impl<'t> StemTree<'t> {
     fn mention(&mut self, stem: &str) -> Result<u64> {
         let (id, mut new) = self.intern(stem)?;
         let (mut child, mut base) = (id, split_generation(stem).0);
-        for _ in 0..RAW_ANCESTORS {
+        loop {
             let Some(parent) = parent_part(base).filter(|_| new) else {
                 break;
             };

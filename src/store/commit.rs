@@ -17,6 +17,9 @@ const QUEUE_BYTES: usize = 32 << 20;
 /// Bytes of one group, unless a single change is larger.
 const GROUP_BYTES: usize = 8 << 20;
 
+/// Changes smaller than this are planned anew when another creation overtook them.
+const PLANNED_ANEW_BYTES: usize = 1 << 20;
+
 /// What became of a group.
 #[derive(Debug)]
 pub(super) enum GroupOutcome {
@@ -74,6 +77,8 @@ struct Queue {
     applied: u64,
     /// Counts the groups that failed: with each, every pending head is void.
     epoch: u64,
+    /// The newest transcript that a queued change creates.
+    created: u64,
 }
 
 /// The queue of changes and the order of the store.
@@ -125,6 +130,7 @@ impl Committer {
                 next_sequence: applied + 1,
                 applied,
                 epoch: 0,
+                created: 0,
             }),
             space: Condvar::new(),
             settled: Condvar::new(),
@@ -159,6 +165,14 @@ impl Committer {
         let mut queue = lock(&self.queue);
         if queue.epoch != epoch {
             return None;
+        }
+        if change.create.is_some() {
+            // Transcripts are numbered in the order of their first writes. Only a large one keeps the number that it was
+            // planned with: planning it anew for each small one that overtakes it might never end.
+            if change.transcript < queue.created && change.weight() < PLANNED_ANEW_BYTES {
+                return None;
+            }
+            queue.created = queue.created.max(change.transcript);
         }
         let sequence = queue.next_sequence;
         queue.next_sequence += 1;

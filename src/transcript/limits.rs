@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{TranscriptMessage, TranscriptMeta, TranscriptToolCall, TurnUsage};
+use super::{BackgroundOrigin, TranscriptMessage, TranscriptMeta, TranscriptToolCall, TurnUsage};
 use crate::error::{Error, Result};
 
 /// The longest id, key, stem or role, in bytes.
@@ -82,6 +82,9 @@ pub(crate) fn check_message(stem: &str, message: &TranscriptMessage) -> Result<(
     check_calls(&message.tool_calls)?;
     if let Some(metadata) = &message.extra_metadata {
         check_nesting(metadata)?;
+        if let Some(origin) = BackgroundOrigin::in_metadata(Some(metadata)) {
+            check_id("idempotency key", &origin.idempotency_key)?;
+        }
     }
     match &message.turn_usage {
         Some(usage) => check_usage(stem, usage),

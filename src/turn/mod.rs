@@ -13,6 +13,7 @@ pub(crate) use single::{
 };
 pub(crate) use stamp::{RequestId, Stamp};
 
+use crate::session::{parent_part, split_generation};
 use crate::transcript::limits::{
     MAX_GENERATION, check_id, check_message, check_meta, check_nesting, check_usage,
 };
@@ -169,6 +170,12 @@ pub(crate) fn check_generation(stem: &str, generation: u32) -> Result<()> {
     })
 }
 
+/// Ancestors that a raw stem may spell out.
+const MAX_STEM_LEVELS: usize = 256;
+
+/// Bytes of their stems together.
+const MAX_ANCESTOR_BYTES: usize = 8 << 20;
+
 /// Refuses a stem that cannot name a transcript.
 pub(crate) fn check_stem(stem: &str) -> Result<()> {
     if stem.is_empty() {
@@ -177,7 +184,30 @@ pub(crate) fn check_stem(stem: &str) -> Result<()> {
             reason: "it is empty".to_owned(),
         });
     }
-    check_id("stem", stem)
+    check_id("stem", stem)?;
+    check_ancestors(stem)
+}
+
+/// Refuses a stem that spells out so many ancestors, or such long ones, that recording its line would be a burden to
+/// everybody else. No session reference comes near: its stem holds two levels at most.
+fn check_ancestors(stem: &str) -> Result<()> {
+    let (mut base, _) = split_generation(stem);
+    let (mut levels, mut bytes) = (0, 0);
+    while let Some(parent) = parent_part(base) {
+        (base, _) = split_generation(parent);
+        levels += 1;
+        bytes += parent.len();
+        if levels > MAX_STEM_LEVELS || bytes > MAX_ANCESTOR_BYTES {
+            return Err(Error::InvalidId {
+                what: "stem",
+                reason: format!(
+                    "the stems of its ancestors are more than {MAX_STEM_LEVELS}, or more than \
+                     {MAX_ANCESTOR_BYTES} bytes together"
+                ),
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a session whose key or agent id is too long.

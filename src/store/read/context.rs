@@ -173,6 +173,7 @@ impl<'t> Reader<'t> {
             places,
             decoded,
             by_identity: None,
+            by_usage: None,
         })
     }
 }
@@ -199,6 +200,7 @@ pub(in crate::store) struct LiveRows<'r, 't> {
     places: Vec<Place>,
     decoded: Vec<Option<TranscriptMessage>>,
     by_identity: Option<HashMap<u128, Vec<usize>>>,
+    by_usage: Option<HashMap<UsageKey, Vec<usize>>>,
 }
 
 impl LiveRows<'_, '_> {
@@ -216,6 +218,23 @@ impl LiveRows<'_, '_> {
             map
         });
         map.get(&identity).cloned().unwrap_or_default()
+    }
+}
+
+impl LiveRows<'_, '_> {
+    /// The rows whose usage may be the one that `key` is of. Decodes every row once.
+    fn with_usage(&mut self, key: UsageKey) -> Result<Vec<usize>> {
+        if self.by_usage.is_none() {
+            let mut map: HashMap<UsageKey, Vec<usize>> = HashMap::new();
+            for index in 0..self.len() {
+                if let Some(key) = usage_key(self.row(index)?) {
+                    map.entry(key).or_default().push(index);
+                }
+            }
+            self.by_usage = Some(map);
+        }
+        let found = self.by_usage.as_ref().and_then(|map| map.get(&key));
+        Ok(found.cloned().unwrap_or_default())
     }
 }
 
@@ -254,28 +273,41 @@ impl StoredRows for LiveRows<'_, '_> {
         taken: &[bool],
     ) -> Result<Option<usize>> {
         let free = |index: &usize| !taken.get(*index).copied().unwrap_or_default();
-        if how != Match::SameRequestAndUsage {
-            let wanted = self.reader.seed.row(row);
-            for index in self
-                .candidates(wanted.identity)
-                .into_iter()
-                .filter(|it| free(it))
-            {
-                let Some(hashes) = self.places.get(index).map(|place| place.hashes) else {
-                    continue;
-                };
-                let proven = match how {
-                    Match::Exact => {
-                        hashes.whole == wanted.whole && hashes.identity().same(&wanted.identity())
+        let (candidates, certain) = match how {
+            Match::Exact | Match::SameRequest => {
+                let wanted = self.reader.seed.row(row);
+                // Only JSON has equal values of unequal hashes, and of a row's identity only extra content is JSON.
+                let certain = row
+                    .tool_calls
+                    .iter()
+                    .all(|call| call.extra_content.is_none());
+                let candidates = self.candidates(wanted.identity);
+                if how == Match::Exact {
+                    let proven = candidates.iter().copied().filter(free).find(|index| {
+                        self.places.get(*index).is_some_and(|place| {
+                            place.hashes.whole == wanted.whole
+                                && place.hashes.identity().same(&wanted.identity())
+                        })
+                    });
+                    if proven.is_some() {
+                        return Ok(proven);
                     }
-                    _ => false,
-                };
-                if proven || matches(self.row(index)?, row, how) {
-                    return Ok(Some(index));
                 }
+                (candidates, certain)
+            }
+            Match::SameRequestAndUsage => match usage_key(row) {
+                Some(key) => (self.with_usage(key)?, true),
+                None => return Ok(None),
+            },
+        };
+        for index in candidates.into_iter().filter(free) {
+            if matches(self.row(index)?, row, how) {
+                return Ok(Some(index));
             }
         }
-        // No hash proves a match. Unequal hashes do not disprove one, so the rows themselves decide.
+        if certain {
+            return Ok(None);
+        }
         for index in (0..self.len()).filter(free) {
             if matches(self.row(index)?, row, how) {
                 return Ok(Some(index));
@@ -284,3 +316,17 @@ impl StoredRows for LiveRows<'_, '_> {
         Ok(None)
     }
 }
+
+/// Rows whose request ids and usages are equal have equal keys. What JSON and money are equal to is left to comparison.
+fn usage_key(row: &TranscriptMessage) -> Option<UsageKey> {
+    let usage = row.turn_usage.as_ref()?;
+    Some((
+        row.request_id.clone(),
+        usage.ts.clone(),
+        usage.usage.input,
+        usage.usage.output,
+    ))
+}
+
+/// Request id, time, input and output tokens.
+type UsageKey = (Option<String>, String, u64, u64);
