@@ -69,6 +69,10 @@ impl Pair {
             // Both name the same column.
             group_by.retain(|group| *group != Day);
         }
+        if group_by.len() > 1 {
+            let (a, b) = (rng.below(group_by.len()), rng.below(group_by.len()));
+            group_by.swap(a, b);
+        }
         let text = |choices: &[&str], rng: &mut Rng| {
             rng.percent(15).then(|| (*rng.pick(choices)).to_owned())
         };
@@ -113,8 +117,8 @@ fn hour_of(ts: &str) -> Option<i64> {
     )
 }
 
-/// The key of a group, in the order in which groups are listed.
-type Key = (String, String, String, String, String, u8, i64);
+/// The names of a group, in the order in which they were asked for: a text, or a number.
+type Key = Vec<(String, i64)>;
 
 /// The answer to a query, from all usages.
 fn sums(counted: &[Counted], query: &SpendQuery) -> Vec<SpendRow> {
@@ -142,33 +146,36 @@ fn sums(counted: &[Counted], query: &SpendQuery) -> Vec<SpendRow> {
         if !accepted {
             continue;
         }
-        let text = |group, value: &str| by(group).then(|| value.to_owned());
-        let source = it.usage.usage.cost_source;
-        let hour = match (by(SpendGroup::Hour), by(SpendGroup::Day)) {
-            (true, _) => Some(it.hour),
-            (false, true) => Some(it.hour.div_euclid(24) * 24),
-            (false, false) => None,
-        };
-        let row = SpendRow {
-            thread: text(SpendGroup::Thread, thread),
-            session: text(SpendGroup::Session, &it.session),
-            agent: text(SpendGroup::Agent, &it.agent),
-            provider: text(SpendGroup::Provider, &it.usage.provider),
-            model: text(SpendGroup::Model, &it.usage.model),
-            source: by(SpendGroup::Source).then_some(source),
-            hour,
-            ..SpendRow::default()
-        };
-        let name = |name: &Option<String>| name.clone().unwrap_or_default();
-        let key = (
-            name(&row.thread),
-            name(&row.session),
-            name(&row.agent),
-            name(&row.provider),
-            name(&row.model),
-            row.source.map_or(0, rank),
-            row.hour.unwrap_or_default(),
-        );
+        let mut row = SpendRow::default();
+        let mut key = Key::new();
+        for group in &query.group_by {
+            let (column, text) = match group {
+                SpendGroup::Thread => (&mut row.thread, thread),
+                SpendGroup::Session => (&mut row.session, &it.session),
+                SpendGroup::Agent => (&mut row.agent, &it.agent),
+                SpendGroup::Provider => (&mut row.provider, &it.usage.provider),
+                SpendGroup::Model => (&mut row.model, &it.usage.model),
+                SpendGroup::Source => {
+                    let source = it.usage.usage.cost_source;
+                    row.source = Some(source);
+                    key.push((String::new(), rank(source)));
+                    continue;
+                }
+                group => {
+                    let day = *group == SpendGroup::Day;
+                    let hour = if day {
+                        it.hour.div_euclid(24) * 24
+                    } else {
+                        it.hour
+                    };
+                    row.hour = Some(hour);
+                    key.push((String::new(), hour));
+                    continue;
+                }
+            };
+            *column = Some(text.clone());
+            key.push((text.clone(), 0));
+        }
         let (sum, cost) = groups.entry(key).or_insert((row, 0));
         let totals = &it.usage.usage;
         sum.turns += 1;
@@ -187,7 +194,7 @@ fn sums(counted: &[Counted], query: &SpendQuery) -> Vec<SpendRow> {
 }
 
 /// No source comes first.
-fn rank(source: Option<UsageCostSource>) -> u8 {
+fn rank(source: Option<UsageCostSource>) -> i64 {
     match source {
         None => 0,
         Some(UsageCostSource::Charged) => 1,
