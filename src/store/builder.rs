@@ -189,7 +189,11 @@ impl StoreBuilder {
 
     fn open_file(self, path: PathBuf, file: Arc<File>, locks: Locks) -> Result<Store> {
         // The file stays open, and so locked, while the database over it is closed and opened again.
-        let destination = path.display().to_string();
+        // Paths that are no text are shown escaped, so that two of them never look the same.
+        let destination = match path.to_str() {
+            Some(path) => path.to_owned(),
+            None => format!("{path:?}"),
+        };
         self.start(Some(path), destination, over_file(file), Some(locks))
     }
 

@@ -170,6 +170,7 @@ impl TranscriptLocator for RedbTranscriptLocator {
     }
 
     fn session_exists(&self, session: &SessionRef) -> Result<bool> {
+        check_session(session)?;
         self.engine
             .read(|reader| Ok(find(reader, &session.base_stem(), session.generation)?.is_some()))
     }
@@ -178,6 +179,7 @@ impl TranscriptLocator for RedbTranscriptLocator {
         &self,
         session: &SessionRef,
     ) -> Result<Option<Arc<dyn TranscriptRead>>> {
+        check_session(session)?;
         let found = self
             .engine
             .read(|reader| find(reader, &session.base_stem(), session.generation))?;
@@ -187,6 +189,7 @@ impl TranscriptLocator for RedbTranscriptLocator {
     }
 
     fn head_generation(&self, session: &SessionRef) -> Result<SessionRef> {
+        check_session(session)?;
         let newest = self
             .engine
             .read(|reader| reader.newest_of(&session.base_stem()))?;
@@ -197,6 +200,7 @@ impl TranscriptLocator for RedbTranscriptLocator {
     }
 
     fn session_chain(&self, session: &SessionRef) -> Result<Vec<SessionRef>> {
+        check_session(session)?;
         let chain = self
             .engine
             .read(|reader| match reader.stem_id(&session.base_stem())? {

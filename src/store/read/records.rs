@@ -183,6 +183,8 @@ fn misplaced(uuid: Uuid) -> Error {
 /// the iteration is over.
 pub struct RecordIter {
     engine: Arc<Engine>,
+    /// The logs as they were when the iterator was made.
+    logs: Vec<Range>,
     /// What is still to be read, oldest first.
     spans: VecDeque<Range>,
     front: VecDeque<Record>,
@@ -205,10 +207,10 @@ impl RecordIter {
         reader: &mut Reader<'_>,
         transcripts: &[u64],
     ) -> Result<Self> {
-        let mut spans = VecDeque::with_capacity(transcripts.len());
+        let mut logs = Vec::with_capacity(transcripts.len());
         for transcript in transcripts {
             let end = reader.transcript(*transcript)?.head.next_seq;
-            spans.push_back(Range {
+            logs.push(Range {
                 transcript: *transcript,
                 first: 0,
                 end,
@@ -216,13 +218,14 @@ impl RecordIter {
         }
         Ok(Self {
             engine: Arc::clone(engine),
-            spans,
+            spans: logs.iter().copied().collect(),
+            logs,
             front: VecDeque::new(),
             back: VecDeque::new(),
         })
     }
 
-    /// Goes on behind the record with this UUID; what came before it is not given, from either end.
+    /// Begins anew behind the record with this UUID: what is at or before it is not given, from either end.
     ///
     /// [`Error::InvalidCursor`] if it is no record of these logs.
     pub fn after(mut self, uuid: Uuid) -> Result<Self> {
@@ -234,14 +237,20 @@ impl RecordIter {
             .read(|reader| reader.address_of(uuid))?
             .ok_or_else(unknown)?;
         let at = self
-            .spans
+            .logs
             .iter()
-            .position(|span| span.transcript == transcript);
-        self.spans.drain(..at.ok_or_else(unknown)?);
+            .position(|log| log.transcript == transcript);
+        self.spans = self
+            .logs
+            .iter()
+            .skip(at.ok_or_else(unknown)?)
+            .copied()
+            .collect();
         if let Some(span) = self.spans.front_mut() {
             span.first = span.first.max(seq + 1).min(span.end);
         }
         self.front.clear();
+        self.back.clear();
         Ok(self)
     }
 
