@@ -6,7 +6,9 @@
 //!
 //! A turn is 6 records of 2 KB of text on average, with UUIDs, a head, a header and spend, and is durable when its call
 //! returns. All stores of a round run one after the other, so that a disk that gets slower does so for all; a line gives
-//! the median over the rounds. `--quick` is for a look whether it works: its figures mean little.
+//! the median over the rounds. The last two columns are ratios: `append_turn` and `append_rows` to the line's own store,
+//! and so in the last line the fraction of what the disk can do. `--quick` is for a look whether it works: its figures
+//! mean little.
 
 mod counted;
 mod files;
@@ -147,13 +149,13 @@ fn durable_turns(
     Ok(())
 }
 
-/// One line a store; behind it, how many times as many turns ours make.
+/// One line a store; behind it, how many times as many turns our two ways make.
 fn print_rounds(kinds: &[Kind], rounds: &[Vec<Round>]) {
     let speed = |rounds: &[Round]| median(rounds.iter().map(|round| round.turns_per_second));
     let speeds: Vec<f64> = rounds.iter().map(|rounds| speed(rounds)).collect();
     println!(
         "{:34} {:>9} {:>19} {:>9} {:>9} {:>10} {:>12} {:>12}",
-        "", "turns/s", "(lowest-highest)", "p50", "p99", "KiB/turn", "append_turn", "append_rows"
+        "", "turns/s", "(lowest-highest)", "p50", "p99", "KiB/turn", "append_turn:", "append_rows:"
     );
     for ((kind, rounds), own) in kinds.iter().zip(rounds).zip(&speeds) {
         let all = || rounds.iter().map(|round| round.turns_per_second);
