@@ -1,8 +1,9 @@
 //! Keyed hashes of rows and of long identifiers.
 //!
 //! Each store has a random seed, so nobody who writes content can construct two rows that the store takes for one.
-//! Equal hashes mean equal rows. Unequal hashes only start a comparison of the rows themselves: JSON text is not
-//! canonical (`0.0` and `-0.0` are equal numbers), and legacy strings count only where both sides carry one.
+//! Equal hashes mean equal rows. Rows whose values are equal have equal hashes where that can be had: keys are sorted,
+//! and the two zeros are one number. So the first row of a hash is the first of all that are equal. Unequal hashes only
+//! start a comparison of the rows themselves: legacy strings count only where both sides carry one.
 
 use std::fmt;
 
@@ -138,10 +139,10 @@ impl Seed {
         state.finish()
     }
 
-    /// The hash of a JSON value, independent of the order of its keys.
-    pub(super) fn json(&self, value: &Value) -> u128 {
+    /// The hash of a JSON value as it is written.
+    pub(super) fn json_text(&self, value: &Value) -> u128 {
         let mut state = State::new(self.0);
-        state.json(value);
+        state.text(&value.to_string());
         state.finish()
     }
 
@@ -250,7 +251,7 @@ impl State {
             usage.context_window,
             usage.last_call_input,
             usage.last_call_output,
-            usage.cost_usd.to_bits(),
+            zero(usage.cost_usd).to_bits(),
             usage.cost_source.map_or(0, |source| 1 + source as u64),
             u64::from(turn.iteration),
         ] {
@@ -278,7 +279,10 @@ impl State {
             Value::Bool(value) => self.tag(1 + u8::from(*value)),
             Value::Number(number) => {
                 self.tag(3);
-                let text = number.to_string();
+                let text = match number.to_string() {
+                    negative if negative == "-0.0" => "0.0".to_owned(),
+                    text => text,
+                };
                 self.text(&text);
             }
             Value::String(text) => {
@@ -303,5 +307,43 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// The number, or for a zero of either sign the positive one.
+fn zero(number: f64) -> f64 {
+    if number == 0.0 { 0.0 } else { number }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::MessageUsage;
+
+    #[test]
+    fn rows_of_equal_values_have_equal_hashes_whatever_the_sign_of_their_zeros() {
+        let seed = Seed::from_bytes([7; 32]);
+        let row = |zero: f64| TranscriptMessage {
+            tool_calls: vec![TranscriptToolCall {
+                extra_content: Some(json!({"b": [zero, 1.5], "a": zero})),
+                ..TranscriptToolCall::default()
+            }],
+            extra_metadata: Some(json!([zero])),
+            turn_usage: Some(TurnUsage {
+                usage: MessageUsage {
+                    cost_usd: zero,
+                    ..MessageUsage::default()
+                },
+                ..TurnUsage::default()
+            }),
+            ..TranscriptMessage::assistant("a")
+        };
+        assert_eq!(row(0.0), row(-0.0));
+        assert_eq!(seed.row(&row(0.0)), seed.row(&row(-0.0)));
+        assert_ne!(seed.row(&row(0.0)), seed.row(&row(1.0)));
+        // What is in force is told apart by what is written.
+        assert_ne!(seed.json_text(&json!(0.0)), seed.json_text(&json!(-0.0)));
     }
 }

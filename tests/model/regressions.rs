@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::op::{Around, At, Baseline, Gen, Json, Keep, Meta, Next, Op, Row, Usage};
+use super::op::{Around, At, Baseline, Edit, Gen, Json, Keep, Meta, Next, Op, Row, Usage};
 use super::run::agree_on;
 
 const HEAD: Gen = Gen::Head;
@@ -116,4 +116,36 @@ fn a_cut_before_an_unknown_row_is_refused_as_such_even_while_the_slot_is_taken()
             seed: meta("t1"),
         },
     ]);
+}
+
+/// Of two stored rows that are equal but for the sign of a zero, the redb store kept the one with the same sign and not
+/// the first.
+#[test]
+fn a_kept_row_is_the_first_that_is_equal_and_zeros_of_either_sign_are() {
+    let metadata = |n: f64| json!({"role": "user", "content": "a", "extra_metadata": {"n": n}});
+    let costing = |cost_usd: f64| {
+        let totals = json!({"input": 1, "output": 0, "cached_input": 0, "cost_usd": cost_usd});
+        json!({"role": "assistant", "content": "a", "turn_usage": {"usage": totals}})
+    };
+    let called = |sig: f64| {
+        let call = json!({"id": "c", "name": "n", "arguments": "", "extra_content": {"sig": sig}});
+        json!({"role": "assistant", "content": "a", "tool_calls": [call]})
+    };
+    let replace = |edits: Vec<Edit>| Op::Replace {
+        at: At::Session(0, HEAD),
+        seed: meta("t1"),
+        next: Next {
+            keep: Keep::Nothing,
+            edits,
+        },
+    };
+    let pairs = [
+        [metadata(0.0), metadata(-0.0)],
+        [costing(-0.0), costing(0.0)],
+        [called(0.0), called(-0.0)],
+    ];
+    for pair in pairs {
+        let rows = pair.map(|fields| Edit::New(row(fields)));
+        agree_on(&[replace(rows.into()), replace(vec![Edit::Kept(1)])]);
+    }
 }

@@ -139,8 +139,41 @@ pub fn usage(rng: &mut Rng) -> Usage {
     Usage(usage)
 }
 
+/// A row of few, some of which are the same row or all but the same.
+fn twin(rng: &mut Rng) -> Row {
+    let called = |sig: f64| {
+        json!({"role": "assistant", "content": "a", "tool_calls": [
+            {"id": "c1", "name": "ls", "arguments": "{}", "extra_content": {"sig": sig}},
+        ]})
+    };
+    let costing = |cost_usd: f64| {
+        json!({"role": "assistant", "content": "a", "turn_usage": {
+            "ts": "2026-01-02T03:04:05Z",
+            "usage": {"input": 1, "output": 0, "cached_input": 0, "cost_usd": cost_usd},
+        }})
+    };
+    let encoded = |index: usize| json!({"role": ENCODED[index].0, "content": ENCODED[index].1});
+    let choices = [
+        json!({"role": "user", "content": "a", "extra_metadata": {"n": 0.0}}),
+        json!({"role": "user", "content": "a", "extra_metadata": {"n": -0.0}}),
+        called(0.0),
+        called(-0.0),
+        costing(0.0),
+        costing(-0.0),
+        encoded(0),
+        encoded(1),
+        encoded(3),
+        encoded(4),
+        json!({"role": "tool", "content": "out", "tool_call_id": "c1"}),
+    ];
+    Row(rng.pick(&choices).clone())
+}
+
 /// A row with any of its fields set.
 pub fn row(rng: &mut Rng) -> Row {
+    if rng.percent(12) {
+        return twin(rng);
+    }
     let mut fields = Map::new();
     let mut set = |key: &str, value: Value| fields.insert(key.to_owned(), value);
     let kind = rng.below(100);

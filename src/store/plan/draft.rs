@@ -389,7 +389,7 @@ impl<'e> Draft<'e> {
     /// Records tool declarations, unless they are the ones in force.
     pub(super) fn tools(&mut self, tools: Option<&Value>) -> Result<()> {
         let Some(tools) = tools else { return Ok(()) };
-        let hash = self.engine.seed.json(tools);
+        let hash = self.engine.seed.json_text(tools);
         if self.head.tools.is_some_and(|known| known.hash == hash) {
             return Ok(());
         }

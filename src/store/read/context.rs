@@ -276,7 +276,7 @@ impl StoredRows for LiveRows<'_, '_> {
         let (candidates, certain) = match how {
             Match::Exact | Match::SameRequest => {
                 let wanted = self.reader.seed.row(row);
-                // Only JSON has equal values of unequal hashes, and of a row's identity only extra content is JSON.
+                // Of a row's identity only extra content is JSON, whose hashes are canonical for the numbers we know.
                 let certain = row
                     .tool_calls
                     .iter()
