@@ -3,6 +3,13 @@
 //!
 //! `CONCURRENCY_ROUNDS` sets how often the races are run.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 mod support {
     pub mod picture;
     pub mod values;
@@ -512,7 +519,7 @@ fn a_panic_in_the_thread_of_a_caller_harms_only_that_call() {
                 store
                     .locator()
                     .begin_generation(&session(0), TranscriptMeta::new("agent")),
-            )
+            );
         },
     ];
     for (number, call) in calls.iter().enumerate() {

@@ -6,6 +6,13 @@
 //!
 //! `DAMAGE_STRIDE` sets how far apart the bytes and lengths are that are tried.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 mod support {
     pub mod picture;
     pub mod reference;

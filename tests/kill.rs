@@ -3,6 +3,13 @@
 //!
 //! `KILL_ROUNDS` sets how often.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 mod support {
     pub mod child;
     pub mod values;

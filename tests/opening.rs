@@ -2,6 +2,13 @@
 //!
 //! `OPENING_STRIDE=1` damages every byte and every length of a store; by default a part of them.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 mod support {
     pub mod child;
     pub mod picture;
@@ -170,14 +177,14 @@ mod on_unix {
 
         let hard = folder.path().join("hard");
         fs::hard_link(&path, &hard).unwrap();
-        let folded = folder.path().join(".").join("store.redb");
-        for name in [&path, &linked, &hard, &folded] {
+        let dotted = folder.path().join(".").join("store.redb");
+        for name in [&path, &linked, &hard, &dotted] {
             refused(Store::open(name), ErrorKind::AlreadyOpen);
             refused(read_only(name), ErrorKind::AlreadyOpen);
         }
         let key = store.locator().destination_key();
         drop(store);
-        for name in [&path, &linked, &folded] {
+        for name in [&path, &linked, &dotted] {
             let store = Store::open(name).unwrap();
             assert_eq!(store.locator().destination_key(), key);
             assert_eq!(contents(&store), ["first"]);
@@ -300,12 +307,14 @@ fn of_processes_that_open_a_new_store_at_once_one_wins() {
     }
 }
 
+/// Takes something from a store that keeps it open.
+type Keep = fn(&Store, &SessionRef) -> Box<dyn std::any::Any + Send>;
+
 #[test]
 fn whatever_came_from_a_store_keeps_it_open_and_the_last_to_go_closes_it() {
     let (_folder, path) = place();
     written(&path);
     let session = SessionRef::root("session");
-    type Keep = fn(&Store, &SessionRef) -> Box<dyn std::any::Any + Send>;
     let kept: [(&str, Keep); 6] = [
         ("a clone", |store, _| Box::new(store.clone())),
         ("a locator", |store, _| Box::new(store.locator())),
@@ -463,8 +472,11 @@ fn redb_database(fill: impl Fn(&redb::WriteTransaction)) -> [Vec<u8>; 2] {
 
 #[test]
 fn a_file_that_is_no_store_is_refused_and_left_byte_for_byte() {
+    const NOTES: TableDefinition<'_, &str, u64> = TableDefinition::new("notes");
+    const STORE: TableDefinition<'_, &str, u64> = TableDefinition::new("store");
+    const STRINGS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
     let random: Vec<u8> = (0..100_000u32)
-        .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2])
         .collect();
     let mut sqlite = b"SQLite format 3\0".to_vec();
     sqlite.resize(8192, 1);
@@ -476,9 +488,6 @@ fn a_file_that_is_no_store_is_refused_and_left_byte_for_byte() {
         random,
         sqlite,
     ];
-    const NOTES: TableDefinition<'_, &str, u64> = TableDefinition::new("notes");
-    const STORE: TableDefinition<'_, &str, u64> = TableDefinition::new("store");
-    const STRINGS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
     files.extend(redb_database(|_| {}));
     files.extend(redb_database(|transaction| {
         transaction

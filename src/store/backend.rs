@@ -311,7 +311,7 @@ mod tests {
     fn an_overlay_shows_its_writes_and_leaves_the_bytes_below_alone() {
         let file = tempfile::tempfile().unwrap();
         let under = FileBackend::new(Arc::new(file));
-        let original: Vec<u8> = (0..10_000u32).map(|n| n as u8).collect();
+        let original: Vec<u8> = (0..10_000u32).map(|n| n.to_le_bytes()[0]).collect();
         under.write(0, &original).unwrap();
 
         let overlay = Overlay::new(under.clone()).unwrap();

@@ -4,14 +4,19 @@
 //! redb answers every call after an I/O error with an error until it is opened anew. Handles therefore never hold a
 //! redb database; they hold the store, which closes and re-opens the database when the next call needs it.
 
+mod failure;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use redb::{
     ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableError, WriteTransaction,
 };
+
+use failure::{commit_error, damaged, database_error, foreign, needs_reopening};
+pub(super) use failure::{guarded, io, storage_error, table_error, transaction_error};
 
 use super::backend::{Backend, Overlay, RedbBackend};
 use super::binary;
@@ -21,9 +26,6 @@ use crate::{Error, Result};
 
 /// At most one attempt to re-open in this time.
 const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
-
-/// What is damaged where redb itself says so.
-const THE_FILE: &str = "the database file";
 
 /// The first bytes of every redb file.
 const REDB_MAGIC: [u8; 9] = [b'r', b'e', b'd', b'b', 0x1A, 0x0A, 0xA9, 0x0D, 0x0A];
@@ -546,102 +548,4 @@ fn identify(transaction: &ReadTransaction) -> Result<Identity> {
         state: binary::decode(&value("state")?, "the state of the store")?,
         last_transcript: last.map_or(0, |(id, _)| id.value()),
     })
-}
-
-fn foreign(at: &str) -> Error {
-    Error::Corrupted {
-        what: "the file is not a transcript store".to_owned(),
-        at: at.to_owned(),
-    }
-}
-
-/// Runs a closure and turns a panic into an error: redb answers some kinds of damage with one.
-pub(super) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run))
-        .unwrap_or_else(|_| Err(damaged("working on it ended in a panic")))
-}
-
-/// Whether redb may be unable to go on after an error: it remembers I/O errors, and a panic may have poisoned its locks.
-fn needs_reopening(error: &Error) -> bool {
-    match error {
-        Error::Io { .. } | Error::Storage { .. } => true,
-        Error::Corrupted { what, .. } => what == THE_FILE,
-        _ => false,
-    }
-}
-
-pub(super) fn io(what: &str, error: std::io::Error) -> Error {
-    Error::Io {
-        what: what.to_owned(),
-        source: Arc::new(error),
-    }
-}
-
-fn storage(what: &str, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Storage {
-        what: what.to_owned(),
-        source: Arc::new(error),
-    }
-}
-
-/// redb's errors in our terms.
-pub(super) fn storage_error(error: redb::StorageError) -> Error {
-    use redb::StorageError as E;
-    match error {
-        E::Corrupted(_) => damaged("a page of it does not parse"),
-        E::Io(error) if is_damage(error.kind()) => damaged("a page of it does not parse"),
-        E::Io(error) => io(THE_FILE, error),
-        error @ E::PreviousIo => Error::Io {
-            what: "the database file, at an earlier call".to_owned(),
-            source: Arc::new(error),
-        },
-        error => storage("the database", error),
-    }
-}
-
-/// Bytes that do not parse, or that should be there and are not: trying again does not help.
-fn is_damage(kind: std::io::ErrorKind) -> bool {
-    use std::io::ErrorKind::{InvalidData, UnexpectedEof};
-    matches!(kind, InvalidData | UnexpectedEof)
-}
-
-fn damaged(at: &str) -> Error {
-    Error::Corrupted {
-        what: THE_FILE.to_owned(),
-        at: at.to_owned(),
-    }
-}
-
-pub(super) fn table_error(error: redb::TableError) -> Error {
-    match error {
-        TableError::Storage(error) => storage_error(error),
-        TableError::TableDoesNotExist(_)
-        | TableError::TableTypeMismatch { .. }
-        | TableError::TypeDefinitionChanged { .. }
-        | TableError::TableIsMultimap(_) => damaged("a table is missing or of another type"),
-        error => storage("the database", error),
-    }
-}
-
-pub(super) fn transaction_error(error: redb::TransactionError) -> Error {
-    match error {
-        redb::TransactionError::Storage(error) => storage_error(error),
-        error => storage("the database", error),
-    }
-}
-
-fn commit_error(error: redb::CommitError) -> Error {
-    match error {
-        redb::CommitError::Storage(error) => storage_error(error),
-        error => storage("the database", error),
-    }
-}
-
-fn database_error(error: redb::DatabaseError) -> Error {
-    use redb::DatabaseError as E;
-    match error {
-        E::Storage(error) => storage_error(error),
-        E::UpgradeRequired(_) => foreign("it is in a format of redb that is too old"),
-        error => storage("opening the database", error),
-    }
 }

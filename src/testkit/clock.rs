@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::disk::mix;
+use super::power::mix;
 use crate::Environment;
 
 /// A clock that moves only when it is told to, and random numbers that a seed decides. A store that takes both from

@@ -20,6 +20,7 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::power::{Event, History, put};
 use crate::{Backend, Result, Store, StoreBuilder};
 
 /// What a store asks of its disk.
@@ -35,9 +36,6 @@ pub enum DiskCall {
     /// Making what was written durable.
     Sync,
 }
-
-/// The sector of a disk, in bytes: what a power cut leaves old or new, never mixed.
-const SECTOR: usize = 512;
 
 /// A disk in memory with one file. Clones are the same disk.
 ///
@@ -85,22 +83,6 @@ struct Hold {
     call: DiskCall,
     /// Calls that go on before the first one waits.
     pass: u64,
-}
-
-/// Everything that happened since the recording began.
-#[derive(Debug)]
-struct History {
-    before: Vec<u8>,
-    events: Vec<Event>,
-}
-
-#[derive(Clone, Debug)]
-enum Event {
-    Write(u64, Vec<u8>),
-    SetLen(u64),
-    Sync,
-    /// After this no later sync makes the writes before it durable: the system believes that they are.
-    FailedSync,
 }
 
 impl SimDisk {
@@ -230,26 +212,9 @@ impl SimDisk {
     /// Of writes before a failed sync each may be lost for good, although reads still show it.
     #[must_use]
     pub fn power_cut(&self, events: usize, seed: u64) -> Self {
-        let mut choice = Choice(seed << 32);
         let state = self.state();
-        let mut bytes = Vec::new();
-        let mut unsynced = Vec::new();
-        if let Some(history) = &state.history {
-            bytes.clone_from(&history.before);
-            for event in history.events.iter().take(events) {
-                match event {
-                    Event::Sync => {
-                        for event in unsynced.drain(..) {
-                            land(&mut bytes, event, &mut |_| true);
-                        }
-                    }
-                    Event::FailedSync => lose(&mut bytes, &mut unsynced, &mut choice),
-                    event => unsynced.push(event),
-                }
-            }
-        }
-        lose(&mut bytes, &mut unsynced, &mut choice);
-        Self::with_bytes(bytes)
+        let history = state.history.as_ref();
+        Self::with_bytes(history.map_or_else(Vec::new, |it| it.power_cut(events, seed)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -440,69 +405,87 @@ fn bump<N: Copy + Default>(
     }
 }
 
-/// Writes `data` at `offset`, extending with zeros as far as needed.
-fn put(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
-    let start = usize::try_from(offset).unwrap_or(usize::MAX);
-    let end = start.saturating_add(data.len());
-    if bytes.len() < end {
-        bytes.resize(end, 0);
-    }
-    if let Some(target) = bytes.get_mut(start..end) {
-        target.copy_from_slice(data);
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testkit::power::SECTOR;
 
-/// Lets an event reach the disk, of a write the sectors that `lands` says.
-fn land(bytes: &mut Vec<u8>, event: &Event, lands: &mut dyn FnMut(u64) -> bool) {
-    match event {
-        Event::Write(offset, data) => {
-            let mut at = *offset;
-            let mut rest = data.as_slice();
-            while !rest.is_empty() {
-                let place = usize::try_from(at % SECTOR as u64).unwrap_or_default();
-                let (part, behind) = rest.split_at((SECTOR - place).min(rest.len()));
-                if lands(at) {
-                    put(bytes, at, part);
-                }
-                at += part.len() as u64;
-                rest = behind;
+    fn written(disk: &SimDisk, byte: u8) {
+        Backend::write(disk, 0, &[byte; 4 * SECTOR]).unwrap();
+    }
+
+    #[test]
+    fn a_power_cut_keeps_what_was_synced_and_a_choice_of_the_rest_in_whole_sectors() {
+        let disk = SimDisk::new();
+        disk.record();
+        written(&disk, 1);
+        disk.sync_data().unwrap();
+        written(&disk, 2);
+        assert_eq!(disk.syncs(), [1]);
+        let (mut old, mut new, mut torn) = (0, 0, 0);
+        for seed in 0..100 {
+            let left = disk.power_cut(disk.events(), seed).bytes();
+            assert_eq!(
+                left,
+                disk.power_cut(disk.events(), seed).bytes(),
+                "seed {seed}"
+            );
+            assert_eq!(
+                disk.power_cut(2, seed).bytes(),
+                [1; 4 * SECTOR],
+                "seed {seed}"
+            );
+            for sector in left.chunks(SECTOR) {
+                assert!(
+                    sector == [1; SECTOR] || sector == [2; SECTOR],
+                    "seed {seed}"
+                );
+            }
+            match (left.contains(&1), left.contains(&2)) {
+                (true, true) => torn += 1,
+                (true, false) => old += 1,
+                _ => new += 1,
             }
         }
-        Event::SetLen(len) => {
-            if lands(0) {
-                bytes.resize(usize::try_from(*len).unwrap_or(usize::MAX), 0);
-            }
+        assert!(
+            old > 0 && new > 0 && torn > 0,
+            "{old} old, {new} new, {torn} torn"
+        );
+    }
+
+    #[test]
+    fn what_a_failed_sync_lost_no_later_sync_brings_back() {
+        let disk = SimDisk::new();
+        disk.record();
+        written(&disk, 1);
+        disk.fail_once(DiskCall::Sync, 1);
+        assert!(disk.sync_data().is_err());
+        Backend::write(&disk, 4096, &[2]).unwrap();
+        disk.sync_data().unwrap();
+        assert_eq!(disk.bytes()[0], 1, "reads show it");
+        let lost = |seed| disk.power_cut(disk.events(), seed).bytes()[0] == 0;
+        assert!((0..100).any(lost) && !(0..100).all(lost));
+        assert!((0..100).all(|seed| disk.power_cut(disk.events(), seed).bytes()[4096] == 2));
+    }
+
+    #[test]
+    fn the_named_call_fails_once_or_until_the_disk_is_healed() {
+        let disk = SimDisk::new();
+        written(&disk, 1);
+        disk.fail_once(DiskCall::Write, 2);
+        disk.tear(3, 5);
+        written(&disk, 2);
+        assert!(Backend::write(&disk, 0, &[3; 9]).is_err());
+        assert!(Backend::write(&disk, 0, &[4; 9]).is_err());
+        assert_eq!(disk.bytes()[..9], [4, 4, 4, 4, 4, 2, 2, 2, 2]);
+        disk.fail_from(DiskCall::SetLen, 1);
+        for _ in 0..3 {
+            let full = disk.set_len(9000).unwrap_err();
+            assert_eq!(full.kind(), io::ErrorKind::StorageFull);
         }
-        Event::Sync | Event::FailedSync => {}
+        assert_eq!(disk.failures(), 5);
+        disk.heal();
+        disk.set_len(9000).unwrap();
+        assert_eq!(Backend::len(&disk).unwrap(), 9000);
     }
-}
-
-/// Lets a choice of unsynced events reach the disk, out of order where that makes a difference.
-fn lose(bytes: &mut Vec<u8>, unsynced: &mut Vec<&Event>, choice: &mut Choice) {
-    for event in unsynced.drain(..) {
-        match choice.below(4) {
-            0 => {}
-            1 => land(bytes, event, &mut |_| choice.below(2) == 0),
-            _ => land(bytes, event, &mut |_| true),
-        }
-    }
-}
-
-/// Pseudorandom numbers (`SplitMix64`): the same seed gives the same disk.
-#[derive(Debug)]
-struct Choice(u64);
-
-impl Choice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(1);
-        mix(self.0) % bound
-    }
-}
-
-/// The `number`-th output of the generator.
-pub(super) fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }

@@ -6,6 +6,7 @@
 
 mod clock;
 mod disk;
+mod power;
 
 pub use clock::TestClock;
 pub use disk::{DiskCall, Held, SimDisk};
