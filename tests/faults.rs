@@ -539,3 +539,51 @@ fn a_panic_under_a_commit_is_an_error_of_its_callers_and_the_store_goes_on() {
     history.append(row("third")).unwrap();
     assert_eq!(contents(history.as_ref()), ["first", "third"]);
 }
+
+#[test]
+fn a_file_that_has_become_another_is_never_taken_for_the_store_that_was_open() {
+    let [disk, empty, other] = [(); 3].map(|()| SimDisk::new());
+    drop(other.open(Store::builder()).unwrap());
+    let shown = Arc::new(AtomicUsize::new(0));
+    let (disks, which) = ([disk.clone(), empty, other], Arc::clone(&shown));
+    let store = Store::builder()
+        .with_backend(move |_| match disks.get(which.load(Ordering::Relaxed)) {
+            Some(disk) => Ok(Box::new(disk.clone())),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        })
+        .unwrap();
+    let history = open_stem(&store, "main");
+    history.append(row("first")).unwrap();
+
+    for (number, kind) in [
+        (1, ErrorKind::Corrupted),
+        (2, ErrorKind::Corrupted),
+        (3, ErrorKind::Io),
+    ] {
+        shown.store(number, Ordering::Relaxed);
+        disk.fail_from(DiskCall::Sync, 1);
+        assert!(history.append(row("never")).is_err());
+        disk.heal();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while history.messages().unwrap_err().kind() != kind {
+            assert!(Instant::now() < deadline, "file {number} is not looked at");
+        }
+        match store.health() {
+            Health::Failed { error } => {
+                assert_eq!((error.kind(), kind), (kind, ErrorKind::Corrupted));
+            }
+            Health::Recovering { error } => {
+                assert_eq!((error.kind(), kind), (kind, ErrorKind::Io));
+            }
+            health => panic!("file {number}: {health:?}"),
+        }
+        // Once the file is the right one again, all is well again.
+        shown.store(0, Ordering::Relaxed);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while history.messages().is_err() {
+            assert!(Instant::now() < deadline, "it does not recover");
+        }
+        assert!(matches!(store.health(), Health::Healthy));
+    }
+    assert_eq!(contents(history.as_ref())[0], "first");
+}

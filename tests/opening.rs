@@ -1,6 +1,4 @@
-//! Opening and closing: one process owns a store, nothing that is not a store is touched, and damage is an error.
-//!
-//! `OPENING_STRIDE=1` damages every byte and every length of a store; by default a part of them.
+//! Opening and closing: one process owns a store, and nothing that is not a store is touched.
 
 #![allow(
     clippy::expect_used,
