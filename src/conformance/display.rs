@@ -30,6 +30,7 @@ pub(super) const CHECKS: &[Check] = table![
     reasoning_is_taken_from_metadata_then_text_then_usage,
     a_failure_is_shown,
     a_partial_is_shown_with_trimmed_reasoning_and_its_time,
+    an_interrupted_row_is_shown_and_neither_replayed_nor_counted,
     a_background_origin_is_lifted_and_stays,
     a_malformed_background_origin_is_none,
     two_reads_show_the_same,
@@ -431,6 +432,26 @@ pub fn a_partial_is_shown_with_trimmed_reasoning_and_its_time(factory: Factory<'
         assert_eq!(row.turn_usage, None);
         assert!(is_time(row.ts.as_deref()), "{:?}", row.ts);
     }
+}
+
+/// Also where the host appends it itself.
+pub fn an_interrupted_row_is_shown_and_neither_replayed_nor_counted(factory: Factory<'_>) {
+    let locator = factory();
+    let handle = written(&*locator, &SessionRef::root("k"));
+    let row = TranscriptMessage {
+        interrupted: true,
+        ..answered("half", charged(1, 1, 0.5))
+    };
+    must("an append succeeds", handle.append(row));
+    let rows = shown(&*handle);
+    assert_eq!(rows.len(), 2);
+    assert!(rows[1].interrupted);
+    let stored = messages(&*handle);
+    assert_eq!(stored.len(), 1);
+    let spend = must("spend can be read", locator.thread_spend("thread"));
+    assert_eq!(spend.root.turns, 0);
+    turn_with(&*handle, &[assistant("whole")], &meta("agent", "thread"));
+    assert_eq!(messages(&*handle)[..1], stored, "it is no baseline either");
 }
 
 /// By whichever call the row came.

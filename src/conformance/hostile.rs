@@ -1,4 +1,4 @@
-//! Hostile names: ids are data, never paths, and never made equal by being cleaned (contract section 2.2, engine 3).
+//! Hostile names: ids are data, never paths, and never made equal by being cleaned (contract section 2.2).
 
 use serde_json::json;
 

@@ -21,6 +21,7 @@ pub(super) const CHECKS: &[Check] = table![
     a_transcript_that_moves_keeps_its_creation_order,
     a_session_belongs_with_all_its_generations_to_the_thread_of_its_head,
     a_thread_lists_its_sessions_oldest_first_with_whole_chains,
+    a_session_that_joined_a_thread_later_stands_by_its_own_age,
     roots_without_a_session_are_listed_apart,
     a_raw_root_with_a_session_id_is_a_session_root,
     a_listed_transcript_says_what_it_is,
@@ -321,6 +322,24 @@ pub fn a_thread_lists_its_sessions_oldest_first_with_whole_chains(factory: Facto
     assert_eq!(sessions, order.map(|session| Some(session.clone())));
     let generations: Vec<_> = listed.roots.iter().map(|one| one.generation).collect();
     assert_eq!(generations, [0, 1, 2, 0, 1]);
+}
+
+/// The creation of the session counts, not that of the generation that named the thread.
+pub fn a_session_that_joined_a_thread_later_stands_by_its_own_age(factory: Factory<'_>) {
+    let locator = factory();
+    let older = SessionRef::root("older");
+    let newer = SessionRef::root("newer");
+    written_with(&*locator, &older, meta("agent", "elsewhere"));
+    written(&*locator, &newer);
+    let (next, _handle) = succeed(&*locator, &older, &[], &meta("agent", "thread"));
+    let listed = must(
+        "a look-up works",
+        locator.thread_transcripts("thread", None),
+    );
+    assert_eq!(
+        stems(&listed.roots),
+        [&older, &next, &newer].map(session_stem)
+    );
 }
 
 /// A root that was only ever written by its raw stem, and whose meta has no session id, is from before sessions.
