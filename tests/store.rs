@@ -1,5 +1,11 @@
 //! What a store offers beyond the traits: records, tokens, spend, and the limits of what it takes.
 
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, in its helper functions too"
+)]
+
 use transcript_redb::{
     AppendRows, ErrorKind, HeadToken, MessageUsage, SessionRef, SpendGroup, SpendQuery, Store,
     TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn,

@@ -306,10 +306,7 @@ impl<'t> StemTree<'t> {
     fn mention(&mut self, stem: &str) -> Result<u64> {
         let (id, mut new) = self.intern(stem)?;
         let (mut child, mut base) = (id, split_generation(stem).0);
-        loop {
-            let Some(parent) = parent_part(base).filter(|_| new) else {
-                break;
-            };
+        while let Some(parent) = parent_part(base).filter(|_| new) {
             let known = match chain_digest(parent) {
                 Some(digest) => self
                     .digests

@@ -204,7 +204,7 @@ mod tests {
         );
     }
 
-    fn is_damage<T>(result: Result<T>) -> bool {
+    fn is_damage<T>(result: &Result<T>) -> bool {
         matches!(result, Err(Error::Corrupted { .. }))
     }
 
@@ -213,11 +213,11 @@ mod tests {
         let mut bytes = Vec::new();
         encode_into(&"text", &mut bytes).unwrap();
         bytes.push(0);
-        assert!(is_damage(decode_all::<&str>(&bytes, "a value")));
-        assert!(is_damage(decode::<&str>(&sealed(bytes), "a value")));
+        assert!(is_damage(&decode_all::<&str>(&bytes, "a value")));
+        assert!(is_damage(&decode::<&str>(&sealed(bytes), "a value")));
         // A vector that claims 2^64 - 1 elements.
         let lie = [0xFD, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF];
-        assert!(is_damage(decode_all::<Vec<u64>>(&lie, "a value")));
+        assert!(is_damage(&decode_all::<Vec<u64>>(&lie, "a value")));
     }
 
     #[test]
@@ -231,12 +231,12 @@ mod tests {
         for bit in 0..variable.len() * 8 {
             let mut bytes = variable.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(is_damage(decode::<(u64, &str)>(&bytes, "a value")));
+            assert!(is_damage(&decode::<(u64, &str)>(&bytes, "a value")));
         }
         for bit in 0..fixed.len() * 8 {
             let mut bytes = fixed.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(is_damage(decode_fixed::<[u64; 2]>(&bytes, "a value")));
+            assert!(is_damage(&decode_fixed::<[u64; 2]>(&bytes, "a value")));
         }
     }
 }

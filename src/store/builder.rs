@@ -192,7 +192,11 @@ impl StoreBuilder {
         // Paths that are no text are shown escaped, so that two of them never look the same.
         let destination = match path.to_str() {
             Some(path) => path.to_owned(),
-            None => format!("{path:?}"),
+            None => path
+                .as_os_str()
+                .as_encoded_bytes()
+                .escape_ascii()
+                .to_string(),
         };
         self.start(Some(path), destination, over_file(file), Some(locks))
     }

@@ -1,6 +1,7 @@
 //! The bytes of the file format, held still: what these tests encode must come out as it stands here, and what stands
 //! here must read back. A change of either is a change of the format.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -16,7 +17,11 @@ use crate::{
 };
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a string takes everything");
+    }
+    text
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

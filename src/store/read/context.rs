@@ -223,7 +223,7 @@ impl LiveRows<'_, '_> {
 
 impl LiveRows<'_, '_> {
     /// The rows whose usage may be the one that `key` is of. Decodes every row once.
-    fn with_usage(&mut self, key: UsageKey) -> Result<Vec<usize>> {
+    fn with_usage(&mut self, key: &UsageKey) -> Result<Vec<usize>> {
         if self.by_usage.is_none() {
             let mut map: HashMap<UsageKey, Vec<usize>> = HashMap::new();
             for index in 0..self.len() {
@@ -233,7 +233,7 @@ impl LiveRows<'_, '_> {
             }
             self.by_usage = Some(map);
         }
-        let found = self.by_usage.as_ref().and_then(|map| map.get(&key));
+        let found = self.by_usage.as_ref().and_then(|map| map.get(key));
         Ok(found.cloned().unwrap_or_default())
     }
 }
@@ -296,7 +296,7 @@ impl StoredRows for LiveRows<'_, '_> {
                 (candidates, certain)
             }
             Match::SameRequestAndUsage => match usage_key(row) {
-                Some(key) => (self.with_usage(key)?, true),
+                Some(key) => (self.with_usage(&key)?, true),
                 None => return Ok(None),
             },
         };
