@@ -19,6 +19,7 @@ pub(super) const CHECKS: &[Check] = table![
     a_retained_row_still_holds_its_key,
     a_successor_without_the_row_has_the_key_free,
     a_retained_row_holds_its_key_in_the_successor,
+    a_key_that_a_successor_drops_is_free_whatever_it_kept,
     a_clear_frees_every_key,
     a_row_that_came_by_another_call_holds_its_key,
     a_malformed_origin_holds_no_key,
@@ -163,6 +164,39 @@ pub fn a_retained_row_holds_its_key_in_the_successor(factory: Factory<'_>) {
         deliver(&*locator, &session, "again", &append("job")),
         duplicate(1)
     );
+}
+
+/// Rows of the predecessor that stand in its context are not the row that held the key.
+pub fn a_key_that_a_successor_drops_is_free_whatever_it_kept(factory: Factory<'_>) {
+    for kept in 0..=6 {
+        let locator = factory();
+        let session = SessionRef::root("k");
+        let first = open(&*locator, &session);
+        let rows = ["0", "1", "2", "3", "4", "5"].map(user);
+        turn_with(&*first, &rows, &meta("agent", "thread"));
+        let rows = messages(&*first);
+        let (_, next) = succeed(
+            &*locator,
+            &session,
+            &rows[rows.len() - kept..],
+            &meta("agent", "thread"),
+        );
+        let without = messages(&*next);
+        for text in ["one", "two"] {
+            assert_eq!(
+                deliver(&*locator, &session, text, &append(text)),
+                appended(1)
+            );
+        }
+        turn_to(&*next, &without, &meta("agent", "thread"));
+        for text in ["one", "two"] {
+            assert_eq!(
+                deliver(&*locator, &session, text, &append(text)),
+                appended(1),
+                "{kept} rows were kept"
+            );
+        }
+    }
 }
 
 /// A cleared context holds nothing.
