@@ -63,9 +63,10 @@ impl Pair {
                 generation,
                 cut,
                 seed,
+                slot,
             } => {
                 let session = self.session(*session, *generation);
-                self.truncate(&session, cut, seed)
+                self.truncate(&session, cut, seed, *slot)
             }
             Op::Background {
                 session,
@@ -227,16 +228,26 @@ impl Pair {
         session: &SessionRef,
         cut: &TruncateCut,
         seed: &Meta,
+        slot: Option<usize>,
     ) -> Checked<Touched> {
         let truncate = |locator: &dyn TranscriptLocator| {
-            let truncated =
-                locator.truncate_into_next_generation(session, cut.clone(), seed.value());
-            truncated.map(|(session, handle, kept)| (session, handle.stem().to_owned(), Rows(kept)))
+            locator.truncate_into_next_generation(session, cut.clone(), seed.value())
         };
         let (memory, redb) = (truncate(&self.memory), truncate(&self.redb));
+        let shown = |truncated: &Result<(SessionRef, Handle, Vec<_>)>| match truncated {
+            Ok((session, handle, kept)) => {
+                let stem = handle.stem().to_owned();
+                Ok((session.clone(), stem, Rows(kept.clone())))
+            }
+            Err(error) => Err(error.clone()),
+        };
         let base = base_of(session);
-        if self.agree("truncate", memory, redb)?.is_some() {
+        self.agree("truncate", shown(&memory), shown(&redb))?;
+        if let (Ok((_, memory, _)), Ok((_, redb, _))) = (memory, redb) {
             self.wrote(&base);
+            if let Some(slot) = slot {
+                self.slots[slot] = Some((memory, redb));
+            }
         }
         Ok(Some(base))
     }

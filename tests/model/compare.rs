@@ -215,12 +215,18 @@ impl Pair {
         let expected = self.newest_root(|meta| {
             meta.agent_name == agent || meta.agent_id.as_deref() == Some(agent)
         });
+        let mut read_back = Vec::new();
         for locator in [&self.memory as &dyn TranscriptLocator, &self.redb] {
             let found = read("latest_for_agent", locator.latest_for_agent(agent))?;
-            let found = found.map(|found| found.stem().to_owned());
-            same(&format!("latest_for_agent {agent:?}"), &expected, &found)?;
+            let stem = found.as_ref().map(|found| found.stem().to_owned());
+            same(&format!("latest_for_agent {agent:?}"), &expected, &stem)?;
+            if let Some(found) = found {
+                read_back.push(read("read_session", found.read_session())?);
+            }
         }
-        Ok(())
+        holds(read_back.iter().all(|it| *it == read_back[0]), || {
+            format!("latest_for_agent {agent:?} reads differently")
+        })
     }
 
     fn compare_lookups(&self, thread: &str, agent: Option<&str>) -> Checked {

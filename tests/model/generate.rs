@@ -75,6 +75,7 @@ impl Generator {
                 generation: self.generation(),
                 cut: self.cut(),
                 seed: meta(&mut self.rng),
+                slot: self.maybe_slot(),
             },
             765..840 => self.background(),
             840..870 => Op::Partial {
@@ -219,6 +220,11 @@ impl Generator {
             provenance: Json(metadata(&mut self.rng)),
             expected: self.rng.percent(30).then(|| *self.rng.pick(&[0, 1, 2])),
         }
+    }
+
+    fn maybe_slot(&mut self) -> Option<usize> {
+        let slot = self.rng.below(SLOTS);
+        self.rng.percent(40).then_some(slot)
     }
 
     fn session(&mut self) -> usize {

@@ -205,11 +205,13 @@ pub enum Op {
     Drop {
         slot: usize,
     },
+    /// Truncates a session, and keeps the handle if a slot is given.
     Truncate {
         session: usize,
         generation: Gen,
         cut: TruncateCut,
         seed: Meta,
+        slot: Option<usize>,
     },
     Background {
         session: usize,

@@ -114,6 +114,7 @@ fn a_cut_before_an_unknown_row_is_refused_as_such_even_while_the_slot_is_taken()
             generation: HEAD,
             cut: transcript_redb::TruncateCut::BeforeMessageId("m1".to_owned()),
             seed: meta("t1"),
+            slot: None,
         },
     ]);
 }

@@ -154,6 +154,13 @@ impl Pair {
         turn.request_id = append.request_id;
         turn.tools = append.tools;
         let mirrored = handle.append_turn_with_partial(turn, append.partial);
+        if invalid {
+            // Rows are checked before the head is looked at, so a turn may be refused for another reason.
+            holds(mirrored.is_err(), || {
+                format!("append_rows answers {answer:?}, a turn succeeds")
+            })?;
+            return Ok(Some(base));
+        }
         let shown = answer.clone().map(drop);
         let wrote = self.agree("append_rows", mirrored, shown)?.is_some();
         if wrote {

@@ -42,7 +42,7 @@ impl World {
             child(&deep.next_generation().next_generation(), "later"),
             SessionRef::scoped("scoped", "other"),
         ];
-        let stems = vec![
+        let mut stems = vec![
             "raw".to_owned(),
             "raw.g1".to_owned(),
             "raw__b".to_owned(),
@@ -60,6 +60,10 @@ impl World {
             // A digest of a stem that nobody ever mentions.
             child(&child(&SessionRef::root("z".repeat(90)), "y"), "x").session_id(),
         ];
+        // The digest by which a child of `deep` names it, as a name of its own.
+        let digest = deeper.session_id();
+        let digest = digest.split_once("__").expect("it has a parent").0;
+        stems.push(digest.to_owned());
         Self { sessions, stems }
     }
 }
