@@ -15,6 +15,7 @@ pub struct Clock(Mutex<State>);
 #[derive(Debug)]
 struct State {
     micros: i64,
+    stepped_back: bool,
     rng: Rng,
     /// Every time that it has shown, as records show it.
     shown: BTreeSet<String>,
@@ -25,6 +26,7 @@ impl Clock {
         let micros = 1_700_000_000_000_000;
         Self(Mutex::new(State {
             micros,
+            stepped_back: false,
             rng: Rng::new(seed),
             shown: BTreeSet::from([written(micros)]),
         }))
@@ -34,9 +36,11 @@ impl Clock {
         self.0.lock().expect("no panic under the lock")
     }
 
+    /// Moves it, back too.
     pub fn advance(&self, micros: i64) {
         let mut state = self.state();
         state.micros += micros;
+        state.stepped_back |= micros < 0;
         let time = written(state.micros);
         state.shown.insert(time);
     }
@@ -44,6 +48,11 @@ impl Clock {
     /// The time now, as a record that is written shows it.
     pub fn now(&self) -> String {
         written(self.state().micros)
+    }
+
+    /// Whether it ever went back, so that what was written later need not look later.
+    pub fn stepped_back(&self) -> bool {
+        self.state().stepped_back
     }
 
     /// Whether it ever showed this time.

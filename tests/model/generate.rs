@@ -22,6 +22,7 @@ pub struct Generator {
     burst: usize,
     /// What comes next, last first.
     script: Vec<Op>,
+    clock_steps_back: bool,
 }
 
 impl Generator {
@@ -31,6 +32,7 @@ impl Generator {
         let hot_sessions = (0..rng.within(1..4)).map(|_| rng.below(sessions)).collect();
         let hot_stems = (0..rng.within(1..3)).map(|_| rng.below(stems)).collect();
         let burst = rng.weighted(&[(4, 4), (3, 12), (2, 40)]);
+        let clock_steps_back = rng.percent(15);
         Self {
             rng,
             hot_sessions,
@@ -39,6 +41,7 @@ impl Generator {
             stems,
             burst,
             script: Vec::new(),
+            clock_steps_back,
         }
     }
 
@@ -103,6 +106,7 @@ impl Generator {
                 self.append_rows(token)
             }
             975..980 => Op::Reopen,
+            _ if self.clock_steps_back => Op::Wait(*self.rng.pick(&[-1, -60, 3_600, -7_200])),
             _ => Op::Wait(*self.rng.pick(&[0, 1, 59, 3_599, 3_600, 90_000])),
         }
     }
@@ -264,7 +268,8 @@ impl Generator {
     fn baseline(&mut self) -> Baseline {
         match self.rng.below(100) {
             0..78 => Baseline::Current,
-            78..90 => Baseline::Encoded,
+            78..86 => Baseline::Encoded,
+            86..90 => Baseline::Recoded,
             90..92 => Baseline::Empty,
             92..94 => Baseline::Shorter,
             94..96 => Baseline::Longer(row(&mut self.rng)),
@@ -275,11 +280,11 @@ impl Generator {
     fn next(&mut self) -> Next {
         match self.rng.below(100) {
             0..50 => Next {
-                keep: if self.rng.percent(85) {
-                    Keep::All
-                } else {
-                    Keep::AllEncoded
-                },
+                keep: self.rng.weighted(&[
+                    (17, Keep::All),
+                    (2, Keep::AllEncoded),
+                    (1, Keep::AllRecoded),
+                ]),
                 edits: self.new_rows(),
             },
             50..60 => Next {

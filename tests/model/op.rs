@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 use transcript_redb::{
-    TranscriptMessage, TranscriptMeta, TranscriptPartial, TruncateCut, TurnUsage,
+    LegacyText, TranscriptMessage, TranscriptMeta, TranscriptPartial, TruncateCut, TurnUsage,
 };
 
 /// A row of a caller as JSON. Keys that are left out have their defaults; a content of `long:<number>` stands for so many
@@ -111,6 +111,8 @@ pub enum Baseline {
     Current,
     /// The same rows in the old encoding, without anything around them.
     Encoded,
+    /// The same, but not in the text that is remembered where the encoding says it in its own way.
+    Recoded,
     Empty,
     /// Without the last row.
     Shorter,
@@ -126,6 +128,8 @@ pub enum Keep {
     All,
     /// The same rows in the old encoding, without anything around them.
     AllEncoded,
+    /// The same, but not in the text that is remembered.
+    AllRecoded,
     First(usize),
     Nothing,
 }
@@ -255,6 +259,13 @@ fn encoded(row: &TranscriptMessage) -> TranscriptMessage {
     }
 }
 
+fn recoded(row: &TranscriptMessage) -> TranscriptMessage {
+    encoded(&TranscriptMessage {
+        legacy: LegacyText::default(),
+        ..row.clone()
+    })
+}
+
 fn patched(row: &TranscriptMessage, Json(patch): &Json) -> TranscriptMessage {
     let mut fields = serde_json::to_value(row).expect("a row");
     for (key, value) in patch.as_object().expect("an object") {
@@ -270,6 +281,7 @@ impl Baseline {
         match self {
             Baseline::Current => {}
             Baseline::Encoded => rows = stored.iter().map(encoded).collect(),
+            Baseline::Recoded => rows = stored.iter().map(recoded).collect(),
             Baseline::Empty => rows.clear(),
             Baseline::Shorter => drop(rows.pop()),
             Baseline::Longer(row) => rows.push(row.message()),
@@ -290,6 +302,7 @@ impl Next {
         let mut rows = match self.keep {
             Keep::All => stored.to_vec(),
             Keep::AllEncoded => stored.iter().map(encoded).collect(),
+            Keep::AllRecoded => stored.iter().map(recoded).collect(),
             Keep::First(count) => stored.iter().take(count).cloned().collect(),
             Keep::Nothing => Vec::new(),
         };
