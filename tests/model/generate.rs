@@ -101,11 +101,15 @@ impl Generator {
                     token,
                 }
             }
-            925..975 => {
+            925..970 => {
                 let token = self.rng.below(SLOTS);
                 self.append_rows(token)
             }
-            975..980 => Op::Reopen,
+            970..980 if self.clock_steps_back => {
+                self.script.push(Op::Reopen);
+                Op::Wait(-90_000)
+            }
+            970..980 => Op::Reopen,
             _ if self.clock_steps_back => Op::Wait(*self.rng.pick(&[-1, -60, 3_600, -7_200])),
             _ => Op::Wait(*self.rng.pick(&[0, 1, 59, 3_599, 3_600, 90_000])),
         }
