@@ -8,15 +8,17 @@ mod failure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use redb::{
     ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableError, WriteTransaction,
 };
 
-use failure::{commit_error, damaged, database_error, foreign, needs_reopening};
-pub(super) use failure::{guarded, io, storage_error, table_error, transaction_error};
+use failure::{commit_error, damaged, database_error, foreign};
+pub(super) use failure::{
+    guarded, io, is_the_file, needs_reopening, storage_error, table_error, transaction_error,
+};
 
 use super::backend::{Backend, Overlay, RedbBackend};
 use super::binary;
@@ -69,6 +71,18 @@ pub enum Health {
     },
 }
 
+/// What a committed transaction survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// A power loss.
+    Durable,
+    /// Nothing but further calls on the open database.
+    Memory,
+}
+
+/// Applies again what was committed at [`Level::Memory`]; called whenever the database was opened anew.
+pub(super) type Replay = Box<dyn Fn(&WriteTransaction) -> Result<()> + Send + Sync>;
+
 /// The open database, and the way to open it again.
 pub(super) struct Database {
     /// For errors only.
@@ -80,6 +94,7 @@ pub(super) struct Database {
     read_only: bool,
     open: RwLock<Option<Open>>,
     trouble: Mutex<Option<Trouble>>,
+    replay: OnceLock<Replay>,
 }
 
 struct Trouble {
@@ -121,6 +136,9 @@ impl Database {
                 open => open?,
             };
             let identity = guarded(|| identify(&open.begin_read()?))?;
+            if identity.state.journal.is_some() {
+                return Err(Error::NeedsRecovery { path });
+            }
             (open, identity)
         } else if empty {
             initialize(backend, cache_bytes, create())?
@@ -138,6 +156,7 @@ impl Database {
             read_only,
             open: RwLock::new(Some(open)),
             trouble: Mutex::new(None),
+            replay: OnceLock::new(),
         };
         Ok((database, identity))
     }
@@ -153,11 +172,17 @@ impl Database {
         result.map_err(|error| self.note(error))
     }
 
-    /// Runs `write` in a transaction and commits it, durable when this returns.
+    /// Sets what is done whenever the database was opened anew, before anybody reads it.
+    pub(super) fn on_reopen(&self, replay: Replay) {
+        let _ = self.replay.set(replay);
+    }
+
+    /// Runs `write` in a transaction and commits it at `level`.
     ///
     /// An error says whether the transaction may have been committed all the same.
     pub(super) fn write<T>(
         &self,
+        level: Level,
         write: impl FnOnce(&WriteTransaction) -> Result<T>,
     ) -> std::result::Result<T, WriteError> {
         let guard = self.usable().map_err(WriteError::Refused)?;
@@ -170,27 +195,11 @@ impl Database {
             }
             None => return Err(WriteError::Refused(self.closed())),
         };
-        let applied = guarded(|| {
-            let mut transaction = database.begin_write().map_err(transaction_error)?;
-            // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
-            // that opening after a crash never walks the file.
-            transaction.set_quick_repair(true);
-            let value = write(&transaction)?;
-            Ok((transaction, value))
-        });
-        let result = match applied {
-            Ok((transaction, value)) => guarded(|| transaction.commit().map_err(commit_error))
-                .map(|()| value)
-                .map_err(|error| (true, error)),
-            Err(error) => Err((false, error)),
-        };
+        let result = write_in(database, level, write);
         drop(guard);
-        result.map_err(|(committing, error)| {
-            if committing {
-                WriteError::Uncertain(self.trouble_with(error))
-            } else {
-                WriteError::Refused(self.note(error))
-            }
+        result.map_err(|error| match error {
+            WriteError::Refused(error) => WriteError::Refused(self.note(error)),
+            WriteError::Uncertain(error) => WriteError::Uncertain(self.trouble_with(error)),
         })
     }
 
@@ -263,6 +272,9 @@ impl Database {
         if found.id != self.id {
             return Err(damaged("it has become another store"));
         }
+        if let (Open::Writable(database), Some(replay)) = (&open, self.replay.get()) {
+            write_in(database, Level::Memory, replay).map_err(WriteError::into_error)?;
+        }
         Ok(open)
     }
 
@@ -318,9 +330,9 @@ impl Database {
         error
     }
 
-    /// The state of the store on disk.
-    pub(super) fn state(&self) -> Result<StoreState> {
-        self.read(|transaction| Ok(identify(transaction)?.state))
+    /// What store it is, and where it stands.
+    pub(super) fn identity(&self) -> Result<Identity> {
+        self.read(identify)
     }
 }
 
@@ -331,6 +343,39 @@ pub(super) enum WriteError {
     Refused(Error),
     /// The commit was under way: it may be found after the next open.
     Uncertain(Error),
+}
+
+impl WriteError {
+    /// The error, where it makes no difference.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Refused(error) | Self::Uncertain(error) => error,
+        }
+    }
+}
+
+fn write_in<T>(
+    database: &redb::Database,
+    level: Level,
+    write: impl FnOnce(&WriteTransaction) -> Result<T>,
+) -> std::result::Result<T, WriteError> {
+    let (transaction, value) = guarded(|| {
+        let mut transaction = database.begin_write().map_err(transaction_error)?;
+        match level {
+            // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
+            // that opening after a crash never walks the file.
+            Level::Durable => transaction.set_quick_repair(true),
+            Level::Memory => transaction
+                .set_durability(redb::Durability::None)
+                .map_err(Error::other)?,
+        }
+        let value = write(&transaction)?;
+        Ok((transaction, value))
+    })
+    .map_err(WriteError::Refused)?;
+    guarded(|| transaction.commit().map_err(commit_error))
+        .map(|()| value)
+        .map_err(WriteError::Uncertain)
 }
 
 impl Open {
@@ -465,7 +510,7 @@ fn initialize(
         create_tables(&transaction)?;
         {
             let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
-            let state = binary::encode(&identity.state)?;
+            let state = identity.state.encode()?;
             let id = binary::encode_fixed(&identity.id)?;
             let seed = binary::encode_fixed(&identity.seed)?;
             for (name, value) in [
@@ -545,7 +590,7 @@ fn identify(transaction: &ReadTransaction) -> Result<Identity> {
     Ok(Identity {
         id: binary::decode_fixed(&value("id")?, "the id of the store")?,
         seed: binary::decode_fixed(&value("seed")?, "the seed of the store")?,
-        state: binary::decode(&value("state")?, "the state of the store")?,
+        state: StoreState::decode(&value("state")?)?,
         last_transcript: last.map_or(0, |(id, _)| id.value()),
     })
 }

@@ -76,6 +76,8 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct State {
     loaded: Option<Loaded>,
+    /// The last change of this session that was ever enqueued.
+    last_sequence: u64,
     version: u64,
     reservation: Option<Reservation>,
 }
@@ -115,6 +117,11 @@ impl Session {
         })
     }
 
+    /// The last change of this session that was enqueued, whatever became of it; 0 for none.
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.state().last_sequence
+    }
+
     /// Installs what was read from the tables in `epoch`, unless another call was first.
     pub(super) fn install(&self, epoch: u64, newest: Option<Newest>) {
         let mut state = self.state();
@@ -146,6 +153,7 @@ impl Session {
         }
         let (sequence, answer) = enqueue()?;
         state.version += 1;
+        state.last_sequence = sequence;
         if let Some(loaded) = state.loaded.as_mut() {
             loaded.sequence = sequence;
             loaded.newest = Some(newest);
@@ -247,6 +255,12 @@ impl Sessions {
             .by_stem
             .insert(stem.to_owned(), Arc::downgrade(&session));
         session
+    }
+
+    /// The session of a stem without its generation, if anybody holds it.
+    pub(super) fn held(&self, stem: &str) -> Option<Arc<Session>> {
+        let registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.by_stem.get(stem).and_then(Weak::upgrade)
     }
 
     /// All sessions that are held now.

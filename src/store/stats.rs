@@ -64,7 +64,7 @@ impl Engine {
             })
             .collect();
         let (readers, oldest_reader) = self.readers.oldest();
-        let health = self.database.health();
+        let health = self.health();
         let (records, transcripts) = self.read(|reader| {
             let log = reader
                 .transaction

@@ -33,7 +33,7 @@ pub(super) fn row(
     let mut draft = address.draft(engine, target, None)?;
     if let Target::Successor(predecessor) = target {
         applied(engine, view)?;
-        engine.read(|reader| {
+        engine.snapshot(|reader| {
             let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
             address.check_begun(predecessor, &mut stored)?;
             let plan = plan_context(&mut stored, rows, &Stamp::AS_GIVEN)?;

@@ -24,7 +24,7 @@ pub(in crate::store) fn append_background(
             return Ok(Planned::Answer(Outcome::StaleGeneration { expected, head }));
         }
         applied(engine, view)?;
-        let taken = engine.read(|reader| {
+        let taken = engine.snapshot(|reader| {
             reader.holds_key(
                 &address.session.stem,
                 newest.transcript,

@@ -19,12 +19,12 @@ pub(in crate::store) fn begin(
     engine.writable()?;
     loop {
         let view = engine.view(&address.session)?;
-        if !engine.settled(&view) {
+        if !engine.applied(&view)? {
             continue;
         }
         let newest = free(address, &view)?;
         if let Some(baseline) = baseline {
-            engine.read(|reader| {
+            engine.snapshot(|reader| {
                 let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
                 check_baseline(&address.stem(), &mut stored, baseline)
             })?;
@@ -93,7 +93,7 @@ pub(in crate::store) fn truncate(
             generation: newest.generation,
             ..session.clone()
         };
-        let kept = engine.read(|reader| {
+        let kept = engine.snapshot(|reader| {
             let mut messages = reader.messages(newest.transcript, &newest.head)?;
             messages.truncate(cut_length(&head.stem(), &messages, cut)?);
             Ok(messages)
@@ -101,7 +101,7 @@ pub(in crate::store) fn truncate(
         let newest = free(&head, view)?;
         let address = next(newest.generation + 1);
         let mut draft = address.draft(engine, &Target::Successor(newest), None)?;
-        engine.read(|reader| {
+        engine.snapshot(|reader| {
             let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
             let plan = plan_context(&mut stored, &kept, &Stamp::AS_GIVEN)?;
             draft.seal(newest, None, None)?;

@@ -171,7 +171,7 @@ impl Address {
 /// Reads that a plan rests on see the tables; what is queued has to be applied before. False if some of it failed:
 /// the plan starts anew.
 fn applied(engine: &Engine, view: &View) -> Result<()> {
-    if engine.settled(view) {
+    if engine.applied(view)? {
         Ok(())
     } else {
         Err(Error::Busy {

@@ -116,7 +116,7 @@ fn plan(
         }
         Target::Successor(predecessor) => {
             applied(engine, view)?;
-            engine.read(|reader| {
+            engine.snapshot(|reader| {
                 let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
                 address.check_begun(predecessor, &mut stored)?;
                 let plan = plan_context(&mut stored, turn.next, stamp)?;
@@ -136,7 +136,7 @@ fn plan(
                 draft.rows(&rows, false)?;
             } else {
                 applied(engine, view)?;
-                engine.read(|reader| {
+                engine.snapshot(|reader| {
                     let mut stored = reader.live_rows(newest.transcript, head)?;
                     if !matches {
                         check_baseline(stem, &mut stored, turn.prev)?;
@@ -179,7 +179,7 @@ pub(in crate::store) fn replace(
             }
             Target::Existing(newest) | Target::Successor(newest) => {
                 applied(engine, view)?;
-                engine.read(|reader| {
+                engine.snapshot(|reader| {
                     let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
                     if matches!(target, Target::Successor(_)) {
                         address.check_begun(newest, &mut stored)?;

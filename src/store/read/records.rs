@@ -234,7 +234,7 @@ impl RecordIter {
         };
         let engine = Arc::clone(&self.engine);
         let (transcript, seq) = engine
-            .read(|reader| reader.address_of(uuid))?
+            .snapshot(|reader| reader.address_of(uuid))?
             .ok_or_else(unknown)?;
         let at = self
             .logs
@@ -260,7 +260,7 @@ impl RecordIter {
         while let Some(span) = self.spans.front().copied() {
             let first = span.first;
             let end = span.end.min(first.saturating_add(PAGE));
-            let records = engine.read(|reader| {
+            let records = engine.snapshot(|reader| {
                 let positions = reader.positions(Range { end, ..span })?;
                 reader.full_records(&positions)
             })?;
@@ -281,7 +281,7 @@ impl RecordIter {
         let engine = Arc::clone(&self.engine);
         while let Some(span) = self.spans.back().copied() {
             let first = span.first.max(span.end.saturating_sub(PAGE));
-            let records = engine.read(|reader| {
+            let records = engine.snapshot(|reader| {
                 let positions = reader.positions(Range { first, ..span })?;
                 reader.full_records(&positions)
             })?;

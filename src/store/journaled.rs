@@ -1,0 +1,457 @@
+//! How a group becomes durable in a store with a journal: one write and one sync.
+//!
+//! The tables take the changes later (see `checkpoint`). A change too large for the journal goes to the tables at once,
+//! behind all that were journaled before it.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::apply;
+use super::change::Change;
+use super::checkpoint::Tables;
+use super::commit::{Enqueued, GROUP_BYTES, GroupError, Queued};
+use super::database::{
+    Database, Identity, Level, MakeBackend, WriteError, io as io_error, needs_reopening,
+};
+use super::environment::Environment;
+use super::hash::Seed;
+use super::journal::{
+    self, AppendError, Fit, Frame, Ledger, Recovered, RecoveryError, Writer,
+};
+use super::pending::Sessions;
+use crate::{Error, Result};
+
+/// At most one attempt to go on after an error in this time.
+pub(super) const RECOVERY_PAUSE: Duration = Duration::from_millis(100);
+
+/// The file of the journal.
+pub(super) struct JournalFile {
+    /// Opens the one that is there, for reading.
+    pub(super) open: MakeBackend,
+    /// Opens it for writing, or creates it; called whenever a journal begins.
+    pub(super) make: MakeBackend,
+    /// Removes it.
+    pub(super) discard: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+}
+
+/// When and how the journal is written and emptied.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Groups are not synced.
+    pub(super) eventual: bool,
+    /// Bytes of changes after which a checkpoint is due.
+    pub(super) checkpoint_bytes: u64,
+    /// Time after which it is due in any case.
+    pub(super) checkpoint_interval: Duration,
+}
+
+/// The journal, the tables behind it, and what lies between them.
+pub(super) struct Journaled {
+    pub(super) database: Arc<Database>,
+    pub(super) seed: Seed,
+    store_id: [u8; 16],
+    pub(super) environment: Arc<dyn Environment>,
+    pub(super) pace: Pace,
+    file: JournalFile,
+    /// Held by whoever is next at the desk, so that the applier gets there between two leaders.
+    next: Mutex<()>,
+    desk: Mutex<Desk>,
+    pub(super) tables: Mutex<Tables>,
+    /// Signals every change of `tables`.
+    pub(super) moved: Condvar,
+    applier: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the leader of a group writes with.
+pub(super) struct Desk {
+    pub(super) phase: Phase,
+    trouble: Option<Trouble>,
+}
+
+/// What the journal is up to.
+pub(super) enum Phase {
+    /// There is none; the next write begins one.
+    Idle,
+    Live(Writer),
+    /// A write failed, and what it may have left has still to be overwritten.
+    Spent(Writer),
+}
+
+/// Why the journal is not written.
+struct Trouble {
+    error: Error,
+    last_try: Option<Instant>,
+}
+
+impl fmt::Debug for Journaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journaled")
+            .field("pace", &self.pace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a journal is made over.
+pub(super) struct Place {
+    pub(super) database: Arc<Database>,
+    pub(super) environment: Arc<dyn Environment>,
+    pub(super) pace: Pace,
+    pub(super) file: JournalFile,
+}
+
+impl Journaled {
+    /// Makes the journal of a store that was opened. If the store was not closed cleanly, the changes in its journal are
+    /// applied first, and `identity` then tells where it stands.
+    pub(super) fn recover(
+        place: Place,
+        identity: &mut Identity,
+        sessions: &Sessions,
+    ) -> Result<Arc<Self>> {
+        let found = match &identity.state.journal {
+            Some(ledger) => read_journal(&place.file, identity, ledger)?,
+            None => Vec::new(),
+        };
+        let recovered = found
+            .into_iter()
+            .map(|found| {
+                let change = Change::decode(&found.payload)?;
+                let session = sessions.get(&change.session);
+                let enqueued = Enqueued {
+                    change,
+                    payload: None,
+                    session,
+                };
+                Ok(Queued::new(found.sequence, enqueued))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let state = identity.state;
+        let tables = Tables::new(state.sequence, recovered, state.journal.is_none());
+        let seed = Seed::from_bytes(identity.seed);
+        let journaled = Arc::new_cyclic(|this: &Weak<Self>| {
+            let this = Weak::clone(this);
+            place
+                .database
+                .on_reopen(Box::new(move |transaction| match this.upgrade() {
+                    Some(journaled) => journaled.replay(transaction),
+                    None => Ok(()),
+                }));
+            Self {
+                database: place.database,
+                seed,
+                store_id: identity.id,
+                environment: place.environment,
+                pace: place.pace,
+                file: place.file,
+                next: Mutex::new(()),
+                desk: Mutex::new(Desk {
+                    phase: Phase::Idle,
+                    trouble: None,
+                }),
+                tables: Mutex::new(tables),
+                moved: Condvar::new(),
+                applier: Mutex::new(None),
+            }
+        });
+        if journaled.uncovered().0 > 0 {
+            journaled
+                .database
+                .write(Level::Memory, |transaction| journaled.replay(transaction))
+                .map_err(WriteError::into_error)?;
+            *identity = journaled.database.identity()?;
+        }
+        Ok(journaled)
+    }
+
+    pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
+        let _next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a group durable and hands it on to the tables.
+    pub(super) fn commit(
+        self: &Arc<Self>,
+        group: Vec<Arc<Queued>>,
+    ) -> std::result::Result<(), GroupError> {
+        let Some(first) = group.first() else {
+            return Ok(());
+        };
+        let mut desk = self.desk();
+        if bytes_of(first) > GROUP_BYTES as u64 {
+            return self.commit_directly(&mut desk, first);
+        }
+        let first = first.sequence;
+        let bytes = group.iter().map(|queued| bytes_of(queued)).sum();
+        loop {
+            match &mut desk.phase {
+                Phase::Live(writer) => match writer.fits(bytes) {
+                    Fit::Here | Fit::Next => {
+                        self.append(&mut desk, &group)?;
+                        break;
+                    }
+                    Fit::Full => {
+                        drop(desk);
+                        self.wait_for_room().map_err(GroupError::Refused)?;
+                        desk = self.desk();
+                    }
+                },
+                Phase::Idle | Phase::Spent(_) => self
+                    .begin(&mut desk, first)
+                    .map_err(GroupError::Refused)?,
+            }
+        }
+        drop(desk);
+        self.hand_on(group);
+        Ok(())
+    }
+
+    fn append(
+        &self,
+        desk: &mut Desk,
+        group: &[Arc<Queued>],
+    ) -> std::result::Result<(), GroupError> {
+        let Phase::Live(mut writer) = std::mem::replace(&mut desk.phase, Phase::Idle) else {
+            return Ok(());
+        };
+        let frames: Vec<_> = group
+            .iter()
+            .filter_map(|queued| {
+                Some(Frame {
+                    sequence: queued.sequence,
+                    payload: queued.payload.as_ref()?,
+                })
+            })
+            .collect();
+        match writer.append(&frames) {
+            Ok(()) => {
+                desk.phase = Phase::Live(writer);
+                Ok(())
+            }
+            Err(AppendError::Refused(error)) => Err(GroupError::Refused(journal_error(error))),
+            Err(AppendError::Uncertain(error)) => {
+                let error = journal_error(error);
+                desk.phase = Phase::Spent(writer);
+                desk.trouble = Some(Trouble {
+                    error: error.clone(),
+                    last_try: None,
+                });
+                Err(GroupError::Indeterminate(error))
+            }
+        }
+    }
+
+    /// Begins a journal whose first change is `first`. All changes before it are then in the tables, durably.
+    fn begin(self: &Arc<Self>, desk: &mut Desk, first: u64) -> Result<()> {
+        desk.void()?;
+        let begun = self
+            .start_applier()
+            .and_then(|()| self.begin_anew(first));
+        match begun {
+            Ok(writer) => {
+                desk.phase = Phase::Live(writer);
+                desk.trouble = None;
+                Ok(())
+            }
+            Err(error) => {
+                desk.trouble = Some(Trouble {
+                    error: error.clone(),
+                    last_try: Some(Instant::now()),
+                });
+                Err(error)
+            }
+        }
+    }
+
+    fn begin_anew(&self, first: u64) -> Result<Writer> {
+        let passed = first.saturating_sub(1);
+        // Only then the old journal may be overwritten.
+        self.cover_all(passed, None)
+            .map_err(WriteError::into_error)?;
+        let backend = (self.file.make)().map_err(|error| io_error("opening the journal", error))?;
+        let epochs = [self.environment.random(), self.environment.random()];
+        let eventual = self.pace.eventual;
+        let writer = Writer::begin(backend, self.store_id, epochs, first, eventual)
+            .map_err(|error| io_error("beginning the journal", error))?;
+        self.tables().clean = false;
+        self.write_durably(|transaction| {
+            apply::record_journal(transaction, Some(writer.ledger()), passed)
+        })
+        .map_err(WriteError::into_error)?;
+        Ok(writer)
+    }
+
+    /// Commits a change that is too large for the journal to the tables, with all that were journaled before it.
+    fn commit_directly(
+        &self,
+        desk: &mut Desk,
+        queued: &Arc<Queued>,
+    ) -> std::result::Result<(), GroupError> {
+        desk.void().map_err(GroupError::Refused)?;
+        // The next change begins a journal anew.
+        desk.phase = Phase::Idle;
+        match self.cover_all(queued.sequence, Some(queued)) {
+            Ok(()) => Ok(()),
+            Err(WriteError::Refused(error)) => Err(GroupError::Refused(error)),
+            Err(WriteError::Uncertain(error)) => self.resolve(queued, error),
+        }
+    }
+
+    /// Finds out what became of a change whose commit failed. What the database holds once it is open again is durable.
+    fn resolve(
+        &self,
+        queued: &Queued,
+        error: Error,
+    ) -> std::result::Result<(), GroupError> {
+        let found = self
+            .database
+            .recover()
+            .and_then(|()| self.database.identity());
+        match found {
+            Ok(found) if found.state.sequence < queued.sequence => Err(GroupError::Refused(error)),
+            Ok(_) => {
+                self.note_applied(queued.sequence);
+                Ok(())
+            }
+            Err(_) => Err(GroupError::Indeterminate(error)),
+        }
+    }
+
+    /// Commits in the database, with a second try where nothing was written: somebody's read error may have closed it.
+    pub(super) fn write_durably(
+        &self,
+        write: impl Fn(&redb::WriteTransaction) -> Result<()>,
+    ) -> std::result::Result<(), WriteError> {
+        match self.database.write(Level::Durable, &write) {
+            Err(WriteError::Refused(error)) if needs_reopening(&error) => {
+                self.database.write(Level::Durable, &write)
+            }
+            result => result,
+        }
+    }
+
+    /// Overwrites what a failed write may have left, if that is due: whoever only reads sees the trouble end, too.
+    pub(super) fn tidy(&self) {
+        if let Ok(mut desk) = self.desk.try_lock()
+            && desk.trouble.is_some()
+            && desk.void().is_ok()
+        {
+            desk.trouble = None;
+        }
+    }
+
+    /// Why the journal cannot be written, if it cannot.
+    pub(super) fn journal_trouble(&self) -> Option<Error> {
+        // A leader that is at work has no trouble that is known yet.
+        let desk = self.desk.try_lock().ok()?;
+        desk.trouble.as_ref().map(|trouble| trouble.error.clone())
+    }
+
+    fn start_applier(self: &Arc<Self>) -> Result<()> {
+        let mut applier = self.applier.lock().unwrap_or_else(PoisonError::into_inner);
+        if applier.is_none() {
+            let journaled = Arc::clone(self);
+            let thread = std::thread::Builder::new()
+                .name("transcript-redb".to_owned())
+                .spawn(move || journaled.run())
+                .map_err(|error| io_error("starting the thread that fills the tables", error))?;
+            *applier = Some(thread);
+        }
+        Ok(())
+    }
+
+    /// Applies what is left, empties the journal and removes it.
+    ///
+    /// Nothing acknowledged depends on it: after an error the next open finds the journal.
+    pub(super) fn close(&self) {
+        self.tables().closing = true;
+        self.moved.notify_all();
+        let applier = self
+            .applier
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(applier) = applier {
+            let _ = applier.join();
+        }
+        let mut desk = self.desk();
+        let voided = desk.void().is_ok();
+        if voided && self.cover_all(0, None).is_ok() {
+            desk.phase = Phase::Idle;
+            let _ = (self.file.discard)();
+        }
+        drop(desk);
+        self.database.close();
+    }
+}
+
+impl Desk {
+    /// Overwrites what a failed write may have left, at most once in [`RECOVERY_PAUSE`]; no journal is live then unless
+    /// one was.
+    pub(super) fn void(&mut self) -> Result<()> {
+        if let Some(trouble) = &mut self.trouble {
+            if trouble
+                .last_try
+                .is_some_and(|last| last.elapsed() < RECOVERY_PAUSE)
+            {
+                return Err(trouble.error.clone());
+            }
+            trouble.last_try = Some(Instant::now());
+        }
+        if let Phase::Spent(writer) = &mut self.phase {
+            if let Err(error) = writer.void() {
+                let error = journal_error(error);
+                if let Some(trouble) = &mut self.trouble {
+                    trouble.error = error.clone();
+                }
+                return Err(error);
+            }
+            self.phase = Phase::Idle;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a change in the journal.
+fn bytes_of(queued: &Queued) -> u64 {
+    let payload = queued.payload.as_ref();
+    payload.map_or(0, |payload| journal::frame_bytes(payload.len()))
+}
+
+/// The changes behind those that the database holds.
+fn read_journal(
+    file: &JournalFile,
+    identity: &Identity,
+    ledger: &Ledger,
+) -> Result<Vec<Recovered>> {
+    let backend = match (file.open)() {
+        Ok(backend) => backend,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::Corrupted {
+                what: "the journal of a store that was not closed".to_owned(),
+                at: "its file is missing".to_owned(),
+            });
+        }
+        Err(error) => return Err(io_error("opening the journal", error)),
+    };
+    journal::read(&backend, identity.id, ledger, identity.state.sequence).map_err(recovery_error)
+}
+
+fn recovery_error(error: RecoveryError) -> Error {
+    match error {
+        RecoveryError::Io(error) => io_error("reading the journal", error),
+        RecoveryError::Damaged {
+            segment,
+            offset,
+            what,
+        } => Error::Corrupted {
+            what: format!("the journal: {what}"),
+            at: format!("segment {segment}, offset {offset}"),
+        },
+    }
+}
+
+fn journal_error(error: io::Error) -> Error {
+    io_error("writing the journal", error)
+}
