@@ -13,6 +13,15 @@ mod environment;
 mod golden;
 mod hash;
 mod head;
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        unused_imports,
+        reason = "the engine does not write through it yet"
+    )
+)]
+mod journal;
 mod locator;
 mod lock;
 mod pending;
