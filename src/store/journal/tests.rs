@@ -502,6 +502,21 @@ fn an_invalid_tail_without_a_later_group_was_never_acknowledged() {
 }
 
 #[test]
+fn a_valid_frame_counts_only_in_its_turn() {
+    let disk = Disk::default();
+    let mut writer = begin(&disk, 1, false);
+    let ledger = writer.ledger();
+    writer.append(&group(1, &[10, 10, 10])).unwrap();
+    let whole = disk.durable();
+    let [one, two, three] = [1, 2, 3].map(|sequence| place(&whole, &ledger, sequence));
+    for from in [one, three] {
+        let mut bytes = whole.clone();
+        bytes.copy_within(from..from + (two - one), two);
+        assert_eq!(sequences(&recover(bytes, &ledger, 0)), [1]);
+    }
+}
+
+#[test]
 fn every_damaged_byte_of_a_frame_with_a_later_group_behind_it_is_damage() {
     let disk = Disk::default();
     let mut writer = begin(&disk, 1, false);
@@ -700,6 +715,7 @@ fn a_failed_group_is_voided_or_uncertain_and_the_writer_is_spent() {
             }
             let ledger = writer.ledger();
             let acknowledged: Vec<u64> = (1..next).collect();
+            let before = disk.durable();
             disk.fail(after, failures);
             let outcome = writer.append(&group(next, &[64, 64, 64]));
             match outcome {
@@ -717,6 +733,7 @@ fn a_failed_group_is_voided_or_uncertain_and_the_writer_is_spent() {
                 acknowledged
             );
             assert_eq!(sequences(&recover(disk.bytes(), &ledger, 0)), acknowledged);
+            assert_eq!(disk.durable(), before, "something of the group is left");
             assert_eq!(writer.ledger(), ledger);
             let counts = disk.counts();
             writer.void().unwrap();
