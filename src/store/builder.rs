@@ -222,7 +222,13 @@ impl StoreBuilder {
                 .to_string(),
         };
         let journal = (!self.read_only).then(|| journal_beside(&path));
-        self.start(Some(path), destination, over_file(file), journal, Some(locks))
+        self.start(
+            Some(path),
+            destination,
+            over_file(file),
+            journal,
+            Some(locks),
+        )
     }
 
     /// Makes a store under another name and gives it its own once it is whole and durable.
@@ -318,7 +324,12 @@ impl StoreBuilder {
                     checkpoint_interval: self.checkpoint_interval,
                 };
                 let environment = Arc::clone(&self.environment);
-                let place = Place { database: Arc::clone(&database), environment, pace, file };
+                let place = Place {
+                    database: Arc::clone(&database),
+                    environment,
+                    pace,
+                    file,
+                };
                 Journaled::recover(place, &mut identity, &sessions)
             })
             .transpose()?;

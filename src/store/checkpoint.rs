@@ -98,7 +98,11 @@ impl Tables {
     }
 }
 
-fn apply(transaction: &WriteTransaction, journaled: &Journaled, batch: &[Arc<Queued>]) -> Result<()> {
+fn apply(
+    transaction: &WriteTransaction,
+    journaled: &Journaled,
+    batch: &[Arc<Queued>],
+) -> Result<()> {
     if batch.is_empty() {
         return Ok(());
     }
@@ -245,7 +249,7 @@ impl Journaled {
         let mut tables = self.tables();
         if tables.journal == journal {
             match (&mut desk.phase, ledger) {
-                (Phase::Live(writer), Some(ledger)) => writer.covered(&ledger, up_to),
+                (Phase::Live(writer), Some(ledger)) => writer.covered(&ledger),
                 _ => tables.clean = true,
             }
         }
@@ -338,10 +342,7 @@ impl Journaled {
     }
 
     /// Lets the applier try again, unless it did just now, and waits for what comes of it.
-    fn try_again<'t>(
-        &self,
-        mut tables: MutexGuard<'t, Tables>,
-    ) -> Result<MutexGuard<'t, Tables>> {
+    fn try_again<'t>(&self, mut tables: MutexGuard<'t, Tables>) -> Result<MutexGuard<'t, Tables>> {
         let attempts = tables.attempts;
         if let Some(stalled) = &tables.stalled {
             if stalled.failed || stalled.last_try.elapsed() < RECOVERY_PAUSE {
@@ -377,7 +378,11 @@ impl Journaled {
     /// Makes the tables hold all acknowledged changes durably.
     pub(super) fn checkpoint_now(&self, durable: u64) -> Result<()> {
         let mut tables = self.tables();
-        while tables.uncovered.front().is_some_and(|it| it.sequence <= durable) {
+        while tables
+            .uncovered
+            .front()
+            .is_some_and(|it| it.sequence <= durable)
+        {
             if tables.stalled.is_some() {
                 tables = self.try_again(tables)?;
             }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::change::Change;
 use super::database::guarded;
-use super::journal::Payload;
+use super::journal::{MAX_GROUP_BYTES, Payload};
 use super::pending::Session;
 use crate::{Error, Result};
 
@@ -18,6 +18,9 @@ const QUEUE_BYTES: usize = 32 << 20;
 
 /// Bytes of one group, unless a single change is larger: half a segment of the journal.
 pub(super) const GROUP_BYTES: usize = 2 << 20;
+
+// Changes weigh at least a kilobyte, so the headers of their frames take far less than as much again.
+const _: () = assert!(GROUP_BYTES as u64 + GROUP_BYTES as u64 / 2 < MAX_GROUP_BYTES);
 
 /// Changes smaller than this are planned anew when another creation overtook them.
 const PLANNED_ANEW_BYTES: usize = 1 << 20;

@@ -18,9 +18,7 @@ use super::database::{
 };
 use super::environment::Environment;
 use super::hash::Seed;
-use super::journal::{
-    self, AppendError, Fit, Frame, Ledger, Recovered, RecoveryError, Writer,
-};
+use super::journal::{self, AppendError, Fit, Frame, Ledger, Recovered, RecoveryError, Writer};
 use super::pending::Sessions;
 use crate::{Error, Result};
 
@@ -197,9 +195,9 @@ impl Journaled {
                         desk = self.desk();
                     }
                 },
-                Phase::Idle | Phase::Spent(_) => self
-                    .begin(&mut desk, first)
-                    .map_err(GroupError::Refused)?,
+                Phase::Idle | Phase::Spent(_) => {
+                    self.begin(&mut desk, first).map_err(GroupError::Refused)?
+                }
             }
         }
         drop(desk);
@@ -245,9 +243,7 @@ impl Journaled {
     /// Begins a journal whose first change is `first`. All changes before it are then in the tables, durably.
     fn begin(self: &Arc<Self>, desk: &mut Desk, first: u64) -> Result<()> {
         desk.void()?;
-        let begun = self
-            .start_applier()
-            .and_then(|()| self.begin_anew(first));
+        let begun = self.start_applier().and_then(|()| self.begin_anew(first));
         match begun {
             Ok(writer) => {
                 desk.phase = Phase::Live(writer);
@@ -299,11 +295,7 @@ impl Journaled {
     }
 
     /// Finds out what became of a change whose commit failed. What the database holds once it is open again is durable.
-    fn resolve(
-        &self,
-        queued: &Queued,
-        error: Error,
-    ) -> std::result::Result<(), GroupError> {
+    fn resolve(&self, queued: &Queued, error: Error) -> std::result::Result<(), GroupError> {
         let found = self
             .database
             .recover()

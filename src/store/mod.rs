@@ -165,10 +165,7 @@ impl Store {
         check_session(session)?;
         let base = session.base_stem();
         self.engine.read_of(&base, |reader| {
-            Ok(reader
-                .newest_of(&base)?
-                .as_ref()
-                .map(HeadToken::of))
+            Ok(reader.newest_of(&base)?.as_ref().map(HeadToken::of))
         })
     }
 

@@ -25,9 +25,6 @@ const FORMAT: u32 = 0;
 const CRC_BYTES: usize = 4;
 
 /// What a frame carries, encoded and checksummed by the caller.
-///
-/// An empty payload is a placeholder, which keeps sequences contiguous: the change of its sequence stands in the
-/// database. It is appended after the database has committed that change durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Payload {
     bytes: Vec<u8>,
@@ -46,7 +43,7 @@ impl Payload {
 }
 
 /// A payload with its place in the order of the store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Frame<'a> {
     pub(in crate::store) sequence: u64,
     pub(in crate::store) payload: &'a Payload,

@@ -16,7 +16,7 @@ mod recovery;
 mod tests;
 mod writer;
 
-pub(in crate::store) use frame::{Frame, MAX_GROUP_BYTES, Payload, SEGMENT_BYTES, frame_bytes};
+pub(in crate::store) use frame::{Frame, MAX_GROUP_BYTES, Payload, frame_bytes};
 pub(in crate::store) use recovery::{Recovered, RecoveryError, read};
 pub(in crate::store) use writer::{AppendError, Fit, Writer};
 

@@ -202,12 +202,6 @@ impl History {
             && let Some(next) = reached.next.checked_add(1)
         {
             if frame.sequence > self.recorded && !self.ended {
-                if frame.payload.is_empty() {
-                    return Err(segment.damaged(
-                        reached.end,
-                        "a change that was committed without a frame is not in the database",
-                    ));
-                }
                 self.frames.push(Recovered {
                     sequence: frame.sequence,
                     payload: frame.payload.to_vec(),

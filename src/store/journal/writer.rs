@@ -1,6 +1,5 @@
 //! Writing a journal.
 
-use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
@@ -83,9 +82,6 @@ pub(in crate::store) struct Writer {
     spent: bool,
     /// Bytes of the file that a failed append may have written and that are not zeros again.
     unvoided: Option<Range<u64>>,
-    /// Last sequence and bytes of each group that is not wholly in the last checkpoint.
-    uncovered: VecDeque<(u64, u64)>,
-    uncovered_bytes: u64,
     buffer: Vec<u8>,
 }
 
@@ -142,8 +138,6 @@ impl Writer {
             next: first,
             spent: false,
             unvoided: None,
-            uncovered: VecDeque::new(),
-            uncovered_bytes: 0,
             buffer,
         })
     }
@@ -225,8 +219,6 @@ impl Writer {
         self.active.last = last;
         self.active.allocated = allocated;
         self.next = last.saturating_add(1);
-        self.uncovered.push_back((last, bytes));
-        self.uncovered_bytes += bytes;
         self.spent = false;
         Ok(())
     }
@@ -299,9 +291,8 @@ impl Writer {
         ledger
     }
 
-    /// Takes note that `ledger`, planned by [`checkpoint`](Self::checkpoint), was committed with everything up to
-    /// `applied`.
-    pub(in crate::store) fn covered(&mut self, ledger: &Ledger, applied: u64) {
+    /// Takes note that `ledger`, planned by [`checkpoint`](Self::checkpoint), was committed.
+    pub(in crate::store) fn covered(&mut self, ledger: &Ledger) {
         // Only a segment in use gets a new epoch, and no append goes into it before this call: it is still the other.
         let [zero, one] = ledger.epochs;
         let epoch = if self.other.index == 0 { zero } else { one };
@@ -309,13 +300,5 @@ impl Writer {
             self.other.epoch = epoch;
             self.other.end = 0;
         }
-        while let Some((_, bytes)) = self.uncovered.pop_front_if(|(last, _)| *last <= applied) {
-            self.uncovered_bytes -= bytes;
-        }
-    }
-
-    /// Bytes of the groups that the last checkpoint does not cover to their last frame.
-    pub(in crate::store) fn uncovered_bytes(&self) -> u64 {
-        self.uncovered_bytes
     }
 }
