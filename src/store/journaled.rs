@@ -66,7 +66,11 @@ pub(super) struct Journaled {
 /// What the leader of a group writes with.
 pub(super) struct Desk {
     pub(super) phase: Phase,
-    trouble: Option<Trouble>,
+    /// Why the journal is not written, if it is not.
+    trouble: Option<Error>,
+    last_void: Option<Instant>,
+    /// When beginning a journal failed last, and why.
+    not_begun: Option<(Instant, Error)>,
 }
 
 /// What the journal is up to.
@@ -76,12 +80,6 @@ pub(super) enum Phase {
     Live(Writer),
     /// A write failed, and what it may have left has still to be overwritten.
     Spent(Writer),
-}
-
-/// Why the journal is not written.
-struct Trouble {
-    error: Error,
-    last_try: Option<Instant>,
 }
 
 impl fmt::Debug for Journaled {
@@ -147,6 +145,8 @@ impl Journaled {
                 desk: Mutex::new(Desk {
                     phase: Phase::Idle,
                     trouble: None,
+                    last_void: None,
+                    not_begun: None,
                 }),
                 tables: Mutex::new(tables),
                 moved: Condvar::new(),
@@ -231,10 +231,7 @@ impl Journaled {
             Err(AppendError::Uncertain(error)) => {
                 let error = journal_error(error);
                 desk.phase = Phase::Spent(writer);
-                desk.trouble = Some(Trouble {
-                    error: error.clone(),
-                    last_try: None,
-                });
+                desk.trouble = Some(error.clone());
                 Err(GroupError::Indeterminate(error))
             }
         }
@@ -243,18 +240,21 @@ impl Journaled {
     /// Begins a journal whose first change is `first`. All changes before it are then in the tables, durably.
     fn begin(self: &Arc<Self>, desk: &mut Desk, first: u64) -> Result<()> {
         desk.void()?;
+        if let Some((failed, error)) = &desk.not_begun
+            && failed.elapsed() < RECOVERY_PAUSE
+        {
+            return Err(error.clone());
+        }
         let begun = self.start_applier().and_then(|()| self.begin_anew(first));
         match begun {
             Ok(writer) => {
                 desk.phase = Phase::Live(writer);
-                desk.trouble = None;
+                (desk.trouble, desk.not_begun) = (None, None);
                 Ok(())
             }
             Err(error) => {
-                desk.trouble = Some(Trouble {
-                    error: error.clone(),
-                    last_try: Some(Instant::now()),
-                });
+                desk.trouble = Some(error.clone());
+                desk.not_begun = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
@@ -337,7 +337,7 @@ impl Journaled {
     pub(super) fn journal_trouble(&self) -> Option<Error> {
         // A leader that is at work has no trouble that is known yet.
         let desk = self.desk.try_lock().ok()?;
-        desk.trouble.as_ref().map(|trouble| trouble.error.clone())
+        desk.trouble.clone()
     }
 
     fn start_applier(self: &Arc<Self>) -> Result<()> {
@@ -379,29 +379,28 @@ impl Journaled {
 }
 
 impl Desk {
-    /// Overwrites what a failed write may have left, at most once in [`RECOVERY_PAUSE`]; no journal is live then unless
-    /// one was.
+    /// Overwrites what a failed write may have left, at most once in [`RECOVERY_PAUSE`].
     pub(super) fn void(&mut self) -> Result<()> {
-        if let Some(trouble) = &mut self.trouble {
-            if trouble
-                .last_try
-                .is_some_and(|last| last.elapsed() < RECOVERY_PAUSE)
-            {
-                return Err(trouble.error.clone());
-            }
-            trouble.last_try = Some(Instant::now());
+        let Phase::Spent(writer) = &mut self.phase else {
+            return Ok(());
+        };
+        if let (Some(last), Some(error)) = (self.last_void, &self.trouble)
+            && last.elapsed() < RECOVERY_PAUSE
+        {
+            return Err(error.clone());
         }
-        if let Phase::Spent(writer) = &mut self.phase {
-            if let Err(error) = writer.void() {
+        self.last_void = Some(Instant::now());
+        match writer.void() {
+            Ok(()) => {
+                self.phase = Phase::Idle;
+                Ok(())
+            }
+            Err(error) => {
                 let error = journal_error(error);
-                if let Some(trouble) = &mut self.trouble {
-                    trouble.error = error.clone();
-                }
-                return Err(error);
+                self.trouble = Some(error.clone());
+                Err(error)
             }
-            self.phase = Phase::Idle;
         }
-        Ok(())
     }
 }
 
