@@ -26,7 +26,7 @@ use redb::TableDefinition;
 use serde_json::json;
 use support::picture::picture;
 use support::values::{meta, usage};
-use transcript_redb::testkit::{DiskCall, SimDisk};
+use transcript_redb::testkit::{DiskCall, DiskImage, SimDisk};
 use transcript_redb::{
     AppendRows, BackgroundAppend, BackgroundAppendOutcome, DisplayRecord, Environment, ErrorKind,
     Result, SessionRef, Stats, Store, TranscriptHistory, TranscriptLocator, TranscriptMessage,
@@ -409,12 +409,12 @@ fn a_refused_call_disturbs_nobody_that_shares_its_commit() {
 }
 
 /// Damages the totals that the store keeps of its only spend, so that nothing can be added to them.
-fn with_damaged_totals(bytes: &[u8]) -> SimDisk {
+fn with_damaged_totals(image: &DiskImage) -> SimDisk {
     const TOTALS: TableDefinition<'_, (u64, u64, u64, u64, u8), &[u8]> =
         TableDefinition::new("spend_by_transcript");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(&path, image.database()).unwrap();
     let database = redb::Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
     {
@@ -424,7 +424,8 @@ fn with_damaged_totals(bytes: &[u8]) -> SimDisk {
     }
     transaction.commit().unwrap();
     drop(database);
-    SimDisk::with_bytes(std::fs::read(&path).unwrap())
+    let damaged = std::fs::read(&path).unwrap();
+    SimDisk::with_image(DiskImage::new(damaged, image.journal().to_vec()))
 }
 
 #[test]
@@ -433,7 +434,7 @@ fn a_session_that_is_damaged_keeps_no_other_from_writing() {
     let spent = || row("spent").with_turn_usage(usage(10));
     histories[0].append(spent()).unwrap();
     drop((store, histories));
-    let disk = with_damaged_totals(&disk.bytes());
+    let disk = with_damaged_totals(&disk.image());
     let store = disk.open(Store::builder()).unwrap();
 
     // In one group with the others, then in many.
@@ -704,7 +705,7 @@ fn racing_writes_of_every_kind_are_kept_whole_or_refused_whole() {
         let stems: Vec<_> = chain.iter().map(SessionRef::session_id).collect();
         let stems: Vec<_> = stems.iter().map(String::as_str).collect();
         let shown = picture(&store, &["thread"], &stems).unwrap();
-        let copy = SimDisk::with_bytes(disk.bytes())
+        let copy = SimDisk::with_image(disk.image())
             .open(Store::builder())
             .unwrap();
         assert_eq!(

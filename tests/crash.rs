@@ -130,7 +130,8 @@ fn a_store_is_opened_after_a_power_cut_without_a_walk_over_its_pages() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("store.redb");
     for sync in played.disk.syncs().into_iter().step_by(3) {
-        std::fs::write(&path, played.disk.power_cut(sync, 1).bytes()).unwrap();
+        let left = played.disk.power_cut(sync, 1).image();
+        std::fs::write(&path, left.database()).unwrap();
         let walked = Arc::new(AtomicBool::new(false));
         let noted = Arc::clone(&walked);
         redb::Builder::new()
@@ -146,7 +147,7 @@ fn what_a_failed_sync_was_answered_with_holds_after_a_power_cut() {
     let reference = reference();
     for (step, (name, attempt)) in STEPS.iter().enumerate() {
         for nth in 1.. {
-            let disk = SimDisk::with_bytes(reference.disks[step].clone());
+            let disk = SimDisk::with_image(reference.disks[step].clone());
             let world = World::open(&disk).unwrap();
             disk.record();
             disk.fail_once(DiskCall::Sync, nth);

@@ -25,10 +25,10 @@ use std::time::{Duration, Instant};
 use support::reference::{Reference, reference};
 use support::script::{STEPS, World};
 use support::values::meta;
-use transcript_redb::testkit::{DiskCall, SimDisk};
+use transcript_redb::testkit::{DiskCall, SimDisk, SimFile};
 use transcript_redb::{
-    Backend, Error, ErrorKind, Health, Result, Store, TranscriptHistory, TranscriptLocator,
-    TranscriptMessage, TranscriptTurn,
+    Backend, Error, ErrorKind, Health, Result, Store, StoreFile, TranscriptHistory,
+    TranscriptLocator, TranscriptMessage, TranscriptTurn,
 };
 
 /// A way to break the disk at its n-th call from now.
@@ -76,7 +76,7 @@ fn allowed<'r>(reference: &'r Reference, step: usize, result: &Result<()>) -> &'
 /// Plays one step on a disk that breaks at its `nth` call, then checks the store, in this process and opened anew, and
 /// goes on with it. Answers whether the fault struck.
 fn play(reference: &Reference, step: usize, nth: u64, break_disk: Break, once: bool) -> bool {
-    let disk = SimDisk::with_bytes(reference.disks[step].clone());
+    let disk = SimDisk::with_image(reference.disks[step].clone());
     let world = World::open(&disk).unwrap();
     let (name, attempt) = STEPS[step];
     let what = format!("call {nth} of {name}");
@@ -106,7 +106,7 @@ fn play(reference: &Reference, step: usize, nth: u64, break_disk: Break, once: b
     let allowed = allowed(reference, step, &result);
     assert!(allowed.contains(&shown), "{what} ended in {result:?}");
     assert!(matches!(world.store.health(), Health::Healthy), "{what}");
-    let copy = SimDisk::with_bytes(disk.bytes());
+    let copy = SimDisk::with_image(disk.image());
     let reopened = World::open(&copy).unwrap().picture().unwrap();
     assert_eq!(reopened, shown, "{what}, opened anew");
 
@@ -369,7 +369,7 @@ fn a_turn_of_uncertain_end_is_there_or_not_and_its_retry_says_so() {
                     "{call:?} {nth}"
                 );
             }
-            let reopened = SimDisk::with_bytes(disk.bytes())
+            let reopened = SimDisk::with_image(disk.image())
                 .open(Store::builder())
                 .unwrap();
             for store in [&store, &reopened] {
@@ -438,9 +438,11 @@ fn a_broken_store_is_opened_again_at_most_ten_times_a_second() {
     let opened = Arc::new(AtomicUsize::new(0));
     let (made, counter) = (disk.clone(), Arc::clone(&opened));
     let store = Store::builder()
-        .with_backend(move |_| {
-            counter.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(made.clone()))
+        .with_backend(move |file| {
+            if file == StoreFile::Database {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(Box::new(made.file(file)))
         })
         .unwrap();
     let history = open_stem(&store, "main");
@@ -485,28 +487,28 @@ fn the_health_can_be_asked_while_the_disk_hangs_in_recovery() {
     assert!(matches!(store.health(), Health::Healthy));
 }
 
-/// A disk whose writes panic once.
+/// A file whose writes panic once.
 #[derive(Debug)]
 struct Panicking {
-    disk: SimDisk,
+    file: SimFile,
     armed: Arc<AtomicBool>,
 }
 
 impl Backend for Panicking {
     fn len(&self) -> std::io::Result<u64> {
-        Backend::len(&self.disk)
+        self.file.len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-        self.disk.read(offset, out)
+        self.file.read(offset, out)
     }
 
     fn set_len(&self, len: u64) -> std::io::Result<()> {
-        self.disk.set_len(len)
+        self.file.set_len(len)
     }
 
     fn sync_data(&self) -> std::io::Result<()> {
-        self.disk.sync_data()
+        self.file.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
@@ -514,7 +516,7 @@ impl Backend for Panicking {
             !self.armed.swap(false, Ordering::Relaxed),
             "the backend panics"
         );
-        self.disk.write(offset, data)
+        self.file.write(offset, data)
     }
 }
 
@@ -523,9 +525,9 @@ fn a_panic_under_a_commit_is_an_error_of_its_callers_and_the_store_goes_on() {
     let armed = Arc::new(AtomicBool::new(false));
     let (disk, arm) = (SimDisk::new(), Arc::clone(&armed));
     let store = Store::builder()
-        .with_backend(move |_| {
+        .with_backend(move |file| {
             Ok(Box::new(Panicking {
-                disk: disk.clone(),
+                file: disk.file(file),
                 armed: Arc::clone(&arm),
             }))
         })
@@ -547,8 +549,8 @@ fn a_file_that_has_become_another_is_never_taken_for_the_store_that_was_open() {
     let shown = Arc::new(AtomicUsize::new(0));
     let (disks, which) = ([disk.clone(), empty, other], Arc::clone(&shown));
     let store = Store::builder()
-        .with_backend(move |_| match disks.get(which.load(Ordering::Relaxed)) {
-            Some(disk) => Ok(Box::new(disk.clone())),
+        .with_backend(move |file| match disks.get(which.load(Ordering::Relaxed)) {
+            Some(disk) => Ok(Box::new(disk.file(file))),
             None => Err(std::io::ErrorKind::NotFound.into()),
         })
         .unwrap();
