@@ -160,6 +160,10 @@ impl StoreBuilder {
     /// file is damaged or not a store, and [`Error::NewerFormat`] if a newer version wrote it: in both cases not a byte
     /// of it is changed; [`Error::NeedsRecovery`] for a read-only open of a store that was not closed cleanly;
     /// [`Error::Io`] for everything that the file system refuses.
+    ///
+    /// If damage keeps changes in the journal from being applied, the store opens for reading what they do not concern:
+    /// its health is [`Health::Failed`](crate::Health::Failed), and every write and every read that they concern is
+    /// [`Error::Corrupted`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
         let named = path.as_ref();
         canonical(named, self.read_only)
@@ -268,6 +272,7 @@ impl StoreBuilder {
             self.cache_bytes,
             false,
             || self.identity(),
+            |_| Ok(()),
         )?;
         drop(database);
         file.sync_all().map_err(|error| io(what, error))
@@ -307,12 +312,19 @@ impl StoreBuilder {
         journal: Option<JournalFile>,
         locks: Option<Locks>,
     ) -> Result<Store> {
+        let mut recovered = Vec::new();
         let (database, mut identity) = Database::open(
             path.clone().unwrap_or_default(),
             make,
             self.cache_bytes,
             self.read_only,
             || self.identity(),
+            |identity| {
+                if let Some(file) = &journal {
+                    recovered = file.changes(identity)?;
+                }
+                Ok(())
+            },
         )?;
         let database = Arc::new(database);
         let sessions = Sessions::default();
@@ -330,7 +342,7 @@ impl StoreBuilder {
                     pace,
                     file,
                 };
-                Journaled::recover(place, &mut identity, &sessions)
+                Journaled::recover(place, recovered, &mut identity, &sessions)
             })
             .transpose()?;
         let engine = Engine::new(
@@ -417,11 +429,7 @@ fn journal_beside(path: &Path) -> JournalFile {
             sync_folder_of(&path)?;
             Ok(Box::new(FileBackend::new(Arc::new(file))))
         }),
-        discard: Box::new(move || match std::fs::metadata(&discarded) {
-            Ok(_) => std::fs::remove_file(&discarded),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }),
+        discard: Box::new(move || std::fs::remove_file(&discarded)),
     }
 }
 

@@ -60,12 +60,12 @@ struct Step {
 }
 
 impl Tables {
-    /// Continues behind the changes that the tables hold, of which `recovered` were found in the journal.
+    /// Continues behind the last change that the tables hold; `recovered` were found in the journal behind it.
     pub(super) fn new(applied: u64, recovered: Vec<Queued>, clean: bool) -> Self {
         Self {
             bytes: recovered.iter().map(|it| it.weight as u64).sum(),
             since: (!recovered.is_empty()).then(Instant::now),
-            applied: recovered.last().map_or(applied, |last| last.sequence),
+            applied,
             uncovered: recovered.into_iter().map(Arc::new).collect(),
             wanted: false,
             checkpoints: 0,
@@ -76,6 +76,20 @@ impl Tables {
             retry: false,
             closing: false,
         }
+    }
+
+    /// The last change that no durable commit of the database holds.
+    pub(super) fn last_uncovered(&self) -> Option<u64> {
+        self.uncovered.back().map(|last| last.sequence)
+    }
+
+    /// Gives up on what cannot be applied.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.stalled = Some(Stalled {
+            error,
+            failed: true,
+            last_try: Instant::now(),
+        });
     }
 
     /// Takes out what a durable commit holds.
@@ -407,8 +421,10 @@ impl Journaled {
                 Health::Recovering { error }
             };
         }
-        match self.journal_trouble() {
-            Some(error) => Health::Recovering { error },
+        match self.trouble().as_ref() {
+            Some(error) => Health::Recovering {
+                error: error.clone(),
+            },
             None => Health::Healthy,
         }
     }

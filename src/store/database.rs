@@ -115,13 +115,15 @@ impl std::fmt::Debug for Database {
 impl Database {
     /// Opens the database, or creates it where the backend is empty, and answers what store it is.
     ///
-    /// A file that is not a store of ours, or of a newer format, is refused without a byte changed.
+    /// A file that is not a store of ours, or of a newer format, or that `check` refuses, is refused without a byte
+    /// changed.
     pub(super) fn open(
         path: PathBuf,
         make: MakeBackend,
         cache_bytes: usize,
         read_only: bool,
         create: impl FnOnce() -> Identity,
+        check: impl FnOnce(&Identity) -> Result<()>,
     ) -> Result<(Self, Identity)> {
         let backend = make().map_err(|error| io("opening the database file", error))?;
         let empty = backend
@@ -143,7 +145,7 @@ impl Database {
         } else if empty {
             initialize(backend, cache_bytes, create())?
         } else {
-            inspect(&make)?;
+            check(&inspect(&make)?)?;
             let open = open_writable(backend, cache_bytes)?;
             let identity = guarded(|| identify(&open.begin_read()?))?;
             (open, identity)
@@ -435,11 +437,11 @@ fn check_magic(backend: &dyn Backend) -> Result<()> {
     }
 }
 
-/// Looks into a file without changing it, and answers whether it is a store.
-fn inspect(make: &MakeBackend) -> Result<()> {
+/// Looks into a file without changing it, and answers what store it is.
+fn inspect(make: &MakeBackend) -> Result<Identity> {
     let backend = make().map_err(|error| io("opening the database file", error))?;
     check_magic(&backend)?;
-    look_into(backend, |transaction| identify(transaction).map(drop))
+    look_into(backend, identify)
 }
 
 /// Whether a file is what a crash leaves while a store is created: nothing yet, or a store without content.

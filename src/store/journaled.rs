@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::apply;
+use super::backend::Backend;
 use super::change::Change;
 use super::checkpoint::Tables;
 use super::commit::{Enqueued, GROUP_BYTES, GroupError, Queued};
@@ -18,7 +19,7 @@ use super::database::{
 };
 use super::environment::Environment;
 use super::hash::Seed;
-use super::journal::{self, AppendError, Fit, Frame, Ledger, Recovered, RecoveryError, Writer};
+use super::journal::{self, AppendError, Fit, Frame, RecoveryError, Writer};
 use super::pending::Sessions;
 use crate::{Error, Result};
 
@@ -33,6 +34,52 @@ pub(super) struct JournalFile {
     pub(super) make: MakeBackend,
     /// Removes it.
     pub(super) discard: Box<dyn Fn() -> io::Result<()> + Send + Sync>,
+}
+
+impl JournalFile {
+    /// The changes behind those that the database holds, with their sequences. Nothing is changed.
+    pub(super) fn changes(&self, identity: &Identity) -> Result<Vec<(u64, Change)>> {
+        let Some(ledger) = &identity.state.journal else {
+            return Ok(Vec::new());
+        };
+        let backend = match (self.open)() {
+            Ok(backend) => backend,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::Corrupted {
+                    what: "the journal of a store that was not closed".to_owned(),
+                    at: "its file is missing".to_owned(),
+                });
+            }
+            Err(error) => return Err(io_error("opening the journal", error)),
+        };
+        let found = journal::read(&backend, identity.id, ledger, identity.state.sequence)
+            .map_err(recovery_error)?;
+        found
+            .into_iter()
+            .map(|found| Ok((found.sequence, Change::decode(&found.payload)?)))
+            .collect()
+    }
+
+    /// Opens the file for a journal to begin. A file of another kind is left alone.
+    fn begin(&self) -> Result<Box<dyn Backend>> {
+        let backend = (self.make)().map_err(|error| io_error("opening the journal", error))?;
+        match journal::is_one(&backend) {
+            Ok(true) => Ok(backend),
+            Ok(false) => Err(io_error(
+                "beginning the journal: another file has its name",
+                io::ErrorKind::AlreadyExists.into(),
+            )),
+            Err(error) => Err(io_error("reading the journal", error)),
+        }
+    }
+
+    /// Removes the file, if there is one.
+    fn end(&self) {
+        let is_one = (self.open)().and_then(|backend| journal::is_one(&backend));
+        if is_one.is_ok_and(|is_one| is_one) {
+            let _ = (self.discard)();
+        }
+    }
 }
 
 /// When and how the journal is written and emptied.
@@ -57,6 +104,8 @@ pub(super) struct Journaled {
     /// Held by whoever is next at the desk, so that the applier gets there between two leaders.
     next: Mutex<()>,
     desk: Mutex<Desk>,
+    /// Why the journal is not written, if it is not.
+    trouble: Mutex<Option<Error>>,
     pub(super) tables: Mutex<Tables>,
     /// Signals every change of `tables`.
     pub(super) moved: Condvar,
@@ -66,9 +115,8 @@ pub(super) struct Journaled {
 /// What the leader of a group writes with.
 pub(super) struct Desk {
     pub(super) phase: Phase,
-    /// Why the journal is not written, if it is not.
-    trouble: Option<Error>,
-    last_void: Option<Instant>,
+    /// When voiding failed last, and why.
+    not_voided: Option<(Instant, Error)>,
     /// When beginning a journal failed last, and why.
     not_begun: Option<(Instant, Error)>,
 }
@@ -99,30 +147,28 @@ pub(super) struct Place {
 }
 
 impl Journaled {
-    /// Makes the journal of a store that was opened. If the store was not closed cleanly, the changes in its journal are
-    /// applied first, and `identity` then tells where it stands.
+    /// Makes the journal of a store that was opened. The `changes` that were found in the journal are applied first;
+    /// `identity` then tells where the store stands. If damage keeps them from being applied, the store is open all the
+    /// same, but failed.
     pub(super) fn recover(
         place: Place,
+        changes: Vec<(u64, Change)>,
         identity: &mut Identity,
         sessions: &Sessions,
     ) -> Result<Arc<Self>> {
-        let found = match &identity.state.journal {
-            Some(ledger) => read_journal(&place.file, identity, ledger)?,
-            None => Vec::new(),
-        };
-        let recovered = found
+        let recovered = changes
             .into_iter()
-            .map(|found| {
-                let change = Change::decode(&found.payload)?;
+            .map(|(sequence, change)| {
                 let session = sessions.get(&change.session);
+                session.recover(sequence);
                 let enqueued = Enqueued {
                     change,
                     payload: None,
                     session,
                 };
-                Ok(Queued::new(found.sequence, enqueued))
+                Queued::new(sequence, enqueued)
             })
-            .collect::<Result<Vec<_>>>()?;
+            .collect();
         let state = identity.state;
         let tables = Tables::new(state.sequence, recovered, state.journal.is_none());
         let seed = Seed::from_bytes(identity.seed);
@@ -144,23 +190,38 @@ impl Journaled {
                 next: Mutex::new(()),
                 desk: Mutex::new(Desk {
                     phase: Phase::Idle,
-                    trouble: None,
-                    last_void: None,
+                    not_voided: None,
                     not_begun: None,
                 }),
+                trouble: Mutex::new(None),
                 tables: Mutex::new(tables),
                 moved: Condvar::new(),
                 applier: Mutex::new(None),
             }
         });
-        if journaled.uncovered().0 > 0 {
-            journaled
-                .database
-                .write(Level::Memory, |transaction| journaled.replay(transaction))
-                .map_err(WriteError::into_error)?;
-            *identity = journaled.database.identity()?;
-        }
+        journaled.recover_tables(identity)?;
         Ok(journaled)
+    }
+
+    /// Applies what was found in the journal.
+    fn recover_tables(&self, identity: &mut Identity) -> Result<()> {
+        let Some(last) = self.tables().last_uncovered() else {
+            return Ok(());
+        };
+        let replayed = self
+            .database
+            .write(Level::Memory, |transaction| self.replay(transaction))
+            .map_err(WriteError::into_error);
+        match replayed {
+            Ok(()) => *identity = self.database.identity()?,
+            Err(error) if needs_reopening(&error) => return Err(error),
+            // Damage keeps it from being applied. What it does not concern can be read.
+            Err(error) => {
+                self.tables().fail(error);
+                identity.state.sequence = last;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn desk(&self) -> MutexGuard<'_, Desk> {
@@ -231,7 +292,7 @@ impl Journaled {
             Err(AppendError::Uncertain(error)) => {
                 let error = journal_error(error);
                 desk.phase = Phase::Spent(writer);
-                desk.trouble = Some(error.clone());
+                *self.trouble() = Some(error.clone());
                 Err(GroupError::Indeterminate(error))
             }
         }
@@ -249,11 +310,12 @@ impl Journaled {
         match begun {
             Ok(writer) => {
                 desk.phase = Phase::Live(writer);
-                (desk.trouble, desk.not_begun) = (None, None);
+                desk.not_begun = None;
+                *self.trouble() = None;
                 Ok(())
             }
             Err(error) => {
-                desk.trouble = Some(error.clone());
+                *self.trouble() = Some(error.clone());
                 desk.not_begun = Some((Instant::now(), error.clone()));
                 Err(error)
             }
@@ -265,7 +327,7 @@ impl Journaled {
         // Only then the old journal may be overwritten.
         self.cover_all(passed, None)
             .map_err(WriteError::into_error)?;
-        let backend = (self.file.make)().map_err(|error| io_error("opening the journal", error))?;
+        let backend = self.file.begin()?;
         let epochs = [self.environment.random(), self.environment.random()];
         let eventual = self.pace.eventual;
         let writer = Writer::begin(backend, self.store_id, epochs, first, eventual)
@@ -325,19 +387,17 @@ impl Journaled {
 
     /// Overwrites what a failed write may have left, if that is due: whoever only reads sees the trouble end, too.
     pub(super) fn tidy(&self) {
-        if let Ok(mut desk) = self.desk.try_lock()
-            && desk.trouble.is_some()
+        if self.trouble().is_some()
+            && let Ok(mut desk) = self.desk.try_lock()
             && desk.void().is_ok()
         {
-            desk.trouble = None;
+            *self.trouble() = None;
         }
     }
 
-    /// Why the journal cannot be written, if it cannot.
-    pub(super) fn journal_trouble(&self) -> Option<Error> {
-        // A leader that is at work has no trouble that is known yet.
-        let desk = self.desk.try_lock().ok()?;
-        desk.trouble.clone()
+    /// Why the journal is not written, if it is not.
+    pub(super) fn trouble(&self) -> MutexGuard<'_, Option<Error>> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start_applier(self: &Arc<Self>) -> Result<()> {
@@ -371,7 +431,7 @@ impl Journaled {
         let voided = desk.void().is_ok();
         if voided && self.cover_all(0, None).is_ok() {
             desk.phase = Phase::Idle;
-            let _ = (self.file.discard)();
+            self.file.end();
         }
         drop(desk);
         self.database.close();
@@ -384,20 +444,20 @@ impl Desk {
         let Phase::Spent(writer) = &mut self.phase else {
             return Ok(());
         };
-        if let (Some(last), Some(error)) = (self.last_void, &self.trouble)
-            && last.elapsed() < RECOVERY_PAUSE
+        if let Some((failed, error)) = &self.not_voided
+            && failed.elapsed() < RECOVERY_PAUSE
         {
             return Err(error.clone());
         }
-        self.last_void = Some(Instant::now());
         match writer.void() {
             Ok(()) => {
                 self.phase = Phase::Idle;
+                self.not_voided = None;
                 Ok(())
             }
             Err(error) => {
                 let error = journal_error(error);
-                self.trouble = Some(error.clone());
+                self.not_voided = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
@@ -408,25 +468,6 @@ impl Desk {
 fn bytes_of(queued: &Queued) -> u64 {
     let payload = queued.payload.as_ref();
     payload.map_or(0, |payload| journal::frame_bytes(payload.len()))
-}
-
-/// The changes behind those that the database holds.
-fn read_journal(
-    file: &JournalFile,
-    identity: &Identity,
-    ledger: &Ledger,
-) -> Result<Vec<Recovered>> {
-    let backend = match (file.open)() {
-        Ok(backend) => backend,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::Corrupted {
-                what: "the journal of a store that was not closed".to_owned(),
-                at: "its file is missing".to_owned(),
-            });
-        }
-        Err(error) => return Err(io_error("opening the journal", error)),
-    };
-    journal::read(&backend, identity.id, ledger, identity.state.sequence).map_err(recovery_error)
 }
 
 fn recovery_error(error: RecoveryError) -> Error {

@@ -122,6 +122,11 @@ impl Session {
         self.state().last_sequence
     }
 
+    /// Notes a change that was found in the journal.
+    pub(super) fn recover(&self, sequence: u64) {
+        self.state().last_sequence = sequence;
+    }
+
     /// Installs what was read from the tables in `epoch`, unless another call was first.
     pub(super) fn install(&self, epoch: u64, newest: Option<Newest>) {
         let mut state = self.state();

@@ -32,12 +32,14 @@ fn append_by_token(rig: &Rig, text: &str) {
 fn a_lone_append_is_one_write_and_one_sync_of_the_journal_and_nothing_of_the_database() {
     let rig = Rig::new();
     let (journal, database) = (rig.journal(), rig.database());
-    let untouched = costs(&database);
+    // Growing in memory, the database may take room in its file.
+    let touched = || [DiskCall::Write, DiskCall::Sync].map(|call| database.calls(call));
+    let untouched = touched();
     for number in 0..50 {
         let before = costs(&journal);
         append_by_token(&rig, &format!("{number}"));
         assert_eq!(less(costs(&journal), before), [1, 1, 0], "append {number}");
-        assert_eq!(costs(&database), untouched, "append {number}");
+        assert_eq!(touched(), untouched, "append {number}");
     }
     rig.store.checkpoint().unwrap();
     assert!(database.calls(DiskCall::Sync) > untouched[1]);

@@ -10,7 +10,7 @@ use transcript_redb::{
 
 use crate::rig::{
     Rig, at_once, at_rest, contents, eventually, found_after_kill, is_refused_by_disk, open, row,
-    texts, wait_for_stats,
+    texts, until_healthy, wait_for_stats,
 };
 use crate::support::values::meta;
 
@@ -189,7 +189,7 @@ fn a_turn_that_could_not_be_voided_is_whole_or_absent_and_the_store_goes_on() {
         rig.disk.heal();
         let shown = texts(eventually(|| history.messages()));
         assert!(whole_or_absent(&shown), "{what}: {shown:?}");
-        assert!(matches!(rig.store.health(), Health::Healthy), "{what}");
+        until_healthy(&rig.store);
         let shown: Vec<_> = shown.iter().map(String::as_str).collect();
         assert_shown(&rig, &shown, what);
         let retried = second_turn(history.as_ref());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use redb::{ReadableDatabase as _, ReadableTableMetadata as _, TableDefinition};
 use transcript_redb::testkit::{DiskCall, DiskImage, SimDisk, SimFile};
 use transcript_redb::{
-    Error, ErrorKind, HeadToken, Result, SessionRef, Stats, Store, StoreBuilder, StoreFile,
+    Error, ErrorKind, HeadToken, Health, Result, SessionRef, Stats, Store, StoreBuilder, StoreFile,
     TranscriptHistory, TranscriptLocator, TranscriptMessage,
 };
 
@@ -134,6 +134,12 @@ pub fn eventually<T>(mut call: impl FnMut() -> Result<T>) -> T {
             Err(_) => thread::park_timeout(Duration::from_millis(1)),
         }
     }
+}
+
+/// Reads until the store has recovered: whatever there is to mend is tried at most ten times a second.
+#[track_caller]
+pub fn until_healthy(store: &Store) {
+    wait_until(|| store.head(&session(0)).is_ok() && matches!(store.health(), Health::Healthy));
 }
 
 /// Waits until something is so.

@@ -19,7 +19,7 @@ pub(super) const FRAME_HEADER_BYTES: usize = 48;
 /// Every frame begins at a multiple of it.
 pub(super) const ALIGNMENT: usize = 8;
 
-const SEGMENT_MAGIC: [u8; 8] = *b"redbjrnl";
+pub(super) const SEGMENT_MAGIC: [u8; 8] = *b"redbjrnl";
 const FRAME_MAGIC: [u8; 4] = *b"jfrm";
 const FORMAT: u32 = 0;
 const CRC_BYTES: usize = 4;

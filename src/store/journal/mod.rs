@@ -16,9 +16,21 @@ mod recovery;
 mod tests;
 mod writer;
 
+use super::backend::Backend;
+
 pub(in crate::store) use frame::{Frame, MAX_GROUP_BYTES, Payload, frame_bytes};
-pub(in crate::store) use recovery::{Recovered, RecoveryError, read};
+pub(in crate::store) use recovery::{RecoveryError, read};
 pub(in crate::store) use writer::{AppendError, Fit, Writer};
+
+/// Whether a file is a journal, or nothing yet.
+pub(in crate::store) fn is_one(backend: &dyn Backend) -> std::io::Result<bool> {
+    let mut start = [0; frame::SEGMENT_MAGIC.len()];
+    let length = usize::try_from(backend.len()?).unwrap_or(usize::MAX);
+    if let Some(start) = start.get_mut(..length.min(frame::SEGMENT_MAGIC.len())) {
+        backend.read(0, start)?;
+    }
+    Ok(start == frame::SEGMENT_MAGIC || start == [0; frame::SEGMENT_MAGIC.len()])
+}
 
 /// What the database records of the journal in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bincode::Encode, bincode::Decode)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::frame::{
     ALIGNMENT, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, find_frame, put_segment_header,
 };
-use super::recovery::read_shaped;
+use super::recovery::{Recovered, read_shaped};
 use super::writer::Shape;
 use super::*;
 use crate::store::backend::Backend;
