@@ -192,7 +192,7 @@ fn a_sync_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work(
 #[test]
 fn a_read_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work() {
     let struck = play_all(
-        stride(7),
+        stride(43),
         |disk, nth| disk.fail_once(DiskCall::Read, nth),
         true,
     );
@@ -354,20 +354,28 @@ fn a_failed_commit_reaches_every_caller_that_queued_behind_it() {
 #[test]
 fn a_turn_of_uncertain_end_is_there_or_not_and_its_retry_says_so() {
     let (mut kept, mut lost) = (0, 0);
-    for call in [DiskCall::Sync, DiskCall::Write] {
+    let ways: [(&str, Break); 3] = [
+        ("no sync", |disk, nth| disk.fail_from(DiskCall::Sync, nth)),
+        ("no write", |disk, nth| disk.fail_from(DiskCall::Write, nth)),
+        ("no sync and no second write", |disk, nth| {
+            disk.fail_from(DiskCall::Sync, nth);
+            disk.fail_from(DiskCall::Write, nth + 1);
+        }),
+    ];
+    for (way, break_disk) in ways {
         for nth in 1.. {
             let (disk, store, history) = written();
             let prev = history.messages().unwrap();
             let next = [prev.clone(), vec![row("second")]].concat();
             let meta = meta("agent", "thread");
             let turn = TranscriptTurn::new(&prev, &next, &meta);
-            disk.fail_from(call, nth);
+            break_disk(&disk, nth);
             let result = history.append_turn(turn);
             if disk.failures() == 0 {
                 break;
             }
             let error = result.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{call:?} {nth}");
+            assert_eq!(error.kind(), ErrorKind::Indeterminate, "{way} {nth}");
             let killed = SimDisk::with_image(disk.image());
             let restarted = killed.open(Store::builder()).unwrap();
             disk.heal();
@@ -379,15 +387,15 @@ fn a_turn_of_uncertain_end_is_there_or_not_and_its_retry_says_so() {
                     lost += 1;
                     eventually(|| history.append_turn(turn));
                 } else {
-                    assert!(may_be_there, "{call:?} {nth}");
+                    assert!(may_be_there, "{way} {nth}");
                     kept += 1;
                     let error = history.append_turn(turn).unwrap_err();
-                    assert_eq!(error.kind(), ErrorKind::Stale, "{call:?} {nth}");
+                    assert_eq!(error.kind(), ErrorKind::Stale, "{way} {nth}");
                 }
                 assert_eq!(
                     contents(history.as_ref()),
                     ["first", "second"],
-                    "{call:?} {nth}"
+                    "{way} {nth}"
                 );
             }
             let reopened = SimDisk::with_image(disk.image())
@@ -436,7 +444,7 @@ fn a_full_disk_loses_nothing_that_was_acknowledged_and_refuses_the_rest() {
     let (disk, store, history) = written();
     let other = open_stem(&store, "other");
     other.append(row("small")).unwrap();
-    assert_eq!(contents(other.as_ref()), ["small"]);
+    store.checkpoint().unwrap();
     disk.fail_from(DiskCall::SetLen, 1);
     let large = "x".repeat(1 << 20);
     // The journal has room for it, the database has none.

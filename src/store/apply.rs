@@ -37,7 +37,8 @@ pub(super) fn apply_group<'a>(
             writer.state.sequence = sequence;
         }
     }
-    writer.flush()
+    let last = writer.state.sequence;
+    writer.flush().map_err(|error| of_change(error, last))
 }
 
 /// Records which journal holds the changes behind the last one that was applied. Sequences up to `passed` that were never
@@ -66,7 +67,7 @@ fn of_change(error: Error, sequence: u64) -> Error {
     match error {
         Error::Corrupted { what, at } if !is_the_file(&what) => Error::Corrupted {
             what,
-            at: format!("{at}, applying change {sequence}"),
+            at: format!("{at}, applying changes up to {sequence}"),
         },
         error => error,
     }

@@ -53,12 +53,6 @@ struct Stalled {
     last_try: Instant,
 }
 
-/// What the applier does next.
-struct Step {
-    batch: Vec<Arc<Queued>>,
-    checkpoint: bool,
-}
-
 impl Tables {
     /// Continues behind the last change that the tables hold; `recovered` were found in the journal behind it.
     pub(super) fn new(applied: u64, recovered: Vec<Queued>, clean: bool) -> Self {
@@ -104,24 +98,12 @@ impl Tables {
         self.wanted = false;
     }
 
-    fn unapplied(&self) -> impl Iterator<Item = &Arc<Queued>> {
+    fn unapplied(&self) -> Vec<Arc<Queued>> {
         let from = self
             .uncovered
             .partition_point(|queued| queued.sequence <= self.applied);
-        self.uncovered.iter().skip(from)
+        self.uncovered.range(from..).cloned().collect()
     }
-}
-
-fn apply(
-    transaction: &WriteTransaction,
-    journaled: &Journaled,
-    batch: &[Arc<Queued>],
-) -> Result<()> {
-    if batch.is_empty() {
-        return Ok(());
-    }
-    let changes = batch.iter().map(|queued| (queued.sequence, &queued.change));
-    apply::apply_group(transaction, &journaled.seed, changes)
 }
 
 impl Journaled {
@@ -161,8 +143,8 @@ impl Journaled {
 
     /// The applier's thread.
     pub(super) fn run(&self) {
-        while let Some(step) = self.next_step() {
-            let done = guarded(|| self.take(&step));
+        while let Some(checkpoint) = self.next_step() {
+            let done = guarded(|| self.step(checkpoint));
             let mut tables = self.tables();
             tables.attempts += 1;
             tables.retry = false;
@@ -176,8 +158,8 @@ impl Journaled {
         }
     }
 
-    /// Waits until there is something to do; None when the store is closing.
-    fn next_step(&self) -> Option<Step> {
+    /// Waits until there is something to do, and answers whether a checkpoint is; None when the store is closing.
+    fn next_step(&self) -> Option<bool> {
         let mut tables = self.tables();
         loop {
             if tables.closing {
@@ -193,9 +175,11 @@ impl Journaled {
                 || tables.wanted;
             let checkpoint = due && !tables.uncovered.is_empty();
             tables.wanted &= checkpoint;
-            let batch: Vec<_> = tables.unapplied().cloned().collect();
-            if checkpoint || tables.retry || !batch.is_empty() {
-                return Some(Step { batch, checkpoint });
+            let behind = tables
+                .last_uncovered()
+                .is_some_and(|last| last > tables.applied);
+            if checkpoint || tables.retry || behind {
+                return Some(checkpoint);
             }
             tables = match waited {
                 None => self.wait(tables),
@@ -210,14 +194,14 @@ impl Journaled {
         }
     }
 
-    /// Applies a batch, or makes a checkpoint of all that was applied. A database that an error closed is opened again and
-    /// gets a second chance.
-    fn take(&self, step: &Step) -> Result<()> {
+    /// Applies what is not applied yet, and commits it durably if a checkpoint is due. A database that an error closed is
+    /// opened again and gets a second chance.
+    fn step(&self, checkpoint: bool) -> Result<()> {
         let attempt = || {
-            if step.checkpoint {
-                self.checkpoint(&step.batch)
+            if checkpoint {
+                self.checkpoint()
             } else {
-                self.apply_batch(&step.batch)
+                self.apply_acknowledged()
             }
         };
         match attempt() {
@@ -229,34 +213,57 @@ impl Journaled {
         }
     }
 
-    fn apply_batch(&self, batch: &[Arc<Queued>]) -> Result<()> {
-        let Some(last) = batch.last() else {
-            return Ok(());
-        };
-        self.database
-            .write(Level::Memory, |transaction| apply(transaction, self, batch))
+    fn apply_acknowledged(&self) -> Result<()> {
+        let applied = self
+            .database
+            .write(Level::Memory, |transaction| self.apply(transaction))
             .map_err(WriteError::into_error)?;
-        self.note_applied(last.sequence);
+        self.note_applied(applied);
         Ok(())
     }
 
-    /// A durable commit with all that was applied and `batch`; it frees what it covers of the journal.
-    fn checkpoint(&self, batch: &[Arc<Queued>]) -> Result<()> {
-        if let Phase::Spent(_) = self.desk().phase {
-            // What was acknowledged can be read; the journal cannot be freed before it is clear what stands in it.
-            self.apply_batch(batch)?;
+    /// Applies what is not applied yet; answers the last change that the tables then hold.
+    ///
+    /// What is applied is looked at within the transaction: while that is open the database cannot be opened anew, and so
+    /// cannot fall behind.
+    fn apply(&self, transaction: &WriteTransaction) -> Result<u64> {
+        let (batch, applied) = {
+            let tables = self.tables();
+            (tables.unapplied(), tables.applied)
+        };
+        self.apply_all(transaction, &batch)?;
+        Ok(batch.last().map_or(applied, |last| last.sequence))
+    }
+
+    fn apply_all(&self, transaction: &WriteTransaction, batch: &[Arc<Queued>]) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
         }
-        let applied = self.tables().applied;
-        let up_to = batch.last().map_or(applied, |last| last.sequence);
+        let changes = batch.iter().map(|queued| (queued.sequence, &queued.change));
+        apply::apply_group(transaction, &self.seed, changes)
+    }
+
+    /// A durable commit of all that was acknowledged when it began; it frees what it covers of the journal.
+    fn checkpoint(&self) -> Result<()> {
+        let spent = matches!(self.desk().phase, Phase::Spent(_));
+        if spent {
+            // What was acknowledged can be read; the journal cannot be freed before it is clear what stands in it.
+            self.apply_acknowledged()?;
+        }
+        let up_to = {
+            let tables = self.tables();
+            tables.last_uncovered().unwrap_or(tables.applied)
+        };
         let (journal, ledger) = self.plan_checkpoint(up_to)?;
-        self.database
+        let applied = self
+            .database
             .write(Level::Durable, |transaction| {
-                apply(transaction, self, batch)?;
+                let applied = self.apply(transaction)?;
                 // Write transactions come one after another: none of another journal is between this and the commit.
                 if self.tables().journal == journal {
                     apply::record_journal(transaction, ledger, 0)?;
                 }
-                Ok(())
+                Ok(applied)
             })
             .map_err(WriteError::into_error)?;
         let mut desk = self.desk();
@@ -267,7 +274,7 @@ impl Journaled {
                 _ => tables.clean = true,
             }
         }
-        tables.cover(up_to);
+        tables.cover(applied);
         Ok(())
     }
 
@@ -309,7 +316,7 @@ impl Journaled {
         };
         changes.extend(last.cloned());
         self.write_durably(|transaction| {
-            apply(transaction, self, &changes)?;
+            self.apply_all(transaction, &changes)?;
             apply::record_journal(transaction, None, passed)
         })?;
         let mut tables = self.tables();
@@ -325,12 +332,17 @@ impl Journaled {
     /// Applies again what the database lost when it was opened anew.
     pub(super) fn replay(&self, transaction: &WriteTransaction) -> Result<()> {
         let changes: Vec<_> = self.tables().uncovered.iter().cloned().collect();
-        apply(transaction, self, &changes)?;
+        self.apply_all(transaction, &changes)?;
         if let Some(last) = changes.last() {
             // Nobody reads the tables before this is committed.
             self.note_applied(last.sequence);
         }
         Ok(())
+    }
+
+    /// The database was opened anew without what it lost.
+    pub(super) fn ends_with(&self, sequence: u64) {
+        self.tables().applied = sequence;
     }
 
     /// Waits until the tables hold the acknowledged changes up to `sequence`, or answers why they do not.
@@ -353,6 +365,19 @@ impl Journaled {
             drop(self.try_again(tables)?);
         }
         Ok(())
+    }
+
+    /// Lets the applier try again, unless it did just now.
+    pub(super) fn try_later(&self) {
+        let mut tables = self.tables();
+        let due = tables
+            .stalled
+            .as_ref()
+            .is_some_and(|stalled| !stalled.failed && stalled.last_try.elapsed() >= RECOVERY_PAUSE);
+        if due && !tables.retry {
+            tables.retry = true;
+            self.moved.notify_all();
+        }
     }
 
     /// Lets the applier try again, unless it did just now, and waits for what comes of it.

@@ -8,6 +8,7 @@ mod failure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -80,8 +81,15 @@ pub(super) enum Level {
     Memory,
 }
 
-/// Applies again what was committed at [`Level::Memory`]; called whenever the database was opened anew.
-pub(super) type Replay = Box<dyn Fn(&WriteTransaction) -> Result<()> + Send + Sync>;
+/// Knows what was committed at [`Level::Memory`], and is asked whenever the database was opened anew, before anybody
+/// reads it.
+pub(super) trait Replay: Send + Sync {
+    /// Applies it again.
+    fn replay(&self, transaction: &WriteTransaction) -> Result<()>;
+
+    /// It could not be applied: the database ends with this change.
+    fn ends_with(&self, sequence: u64);
+}
 
 /// The open database, and the way to open it again.
 pub(super) struct Database {
@@ -94,7 +102,9 @@ pub(super) struct Database {
     read_only: bool,
     open: RwLock<Option<Open>>,
     trouble: Mutex<Option<Trouble>>,
-    replay: OnceLock<Replay>,
+    /// Counts how often it was opened.
+    openings: AtomicU64,
+    replay: OnceLock<Box<dyn Replay>>,
 }
 
 struct Trouble {
@@ -158,24 +168,37 @@ impl Database {
             read_only,
             open: RwLock::new(Some(open)),
             trouble: Mutex::new(None),
+            openings: AtomicU64::new(0),
             replay: OnceLock::new(),
         };
         Ok((database, identity))
     }
 
-    /// Runs `read` on a consistent snapshot.
-    pub(super) fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
+    /// How often it was opened, as [`read_since`](Self::read_since) wants it.
+    pub(super) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::Acquire)
+    }
+
+    /// Runs `read` on a consistent snapshot, unless the database was opened anew since `openings`: it may show less then.
+    pub(super) fn read_since<T>(
+        &self,
+        openings: u64,
+        read: impl FnOnce(&ReadTransaction) -> Result<T>,
+    ) -> Result<Option<T>> {
         let guard = self.usable()?;
+        if self.openings() != openings {
+            return Ok(None);
+        }
         let Some(open) = guard.as_ref() else {
             return Err(self.closed());
         };
         let result = guarded(|| read(&open.begin_read()?));
         drop(guard);
-        result.map_err(|error| self.note(error))
+        result.map(Some).map_err(|error| self.note(error))
     }
 
-    /// Sets what is done whenever the database was opened anew, before anybody reads it.
-    pub(super) fn on_reopen(&self, replay: Replay) {
+    /// Sets what is done whenever the database was opened anew.
+    pub(super) fn on_reopen(&self, replay: Box<dyn Replay>) {
         let _ = self.replay.set(replay);
     }
 
@@ -243,6 +266,7 @@ impl Database {
         match self.reopen() {
             Ok(fresh) => {
                 *open = Some(fresh);
+                self.openings.fetch_add(1, Ordering::Release);
                 *self.trouble() = None;
                 Ok(())
             }
@@ -258,6 +282,27 @@ impl Database {
     }
 
     fn reopen(&self) -> Result<Open> {
+        let (open, _) = self.open_again()?;
+        let (Open::Writable(database), Some(replay)) = (&open, self.replay.get()) else {
+            return Ok(open);
+        };
+        let replayed = write_in(database, Level::Memory, |transaction| {
+            replay.replay(transaction)
+        });
+        if replayed.is_ok() {
+            return Ok(open);
+        }
+        // Whatever can be read without it can be read.
+        drop(guarded(|| {
+            drop(open);
+            Ok(())
+        }));
+        let (open, identity) = self.open_again()?;
+        replay.ends_with(identity.state.sequence);
+        Ok(open)
+    }
+
+    fn open_again(&self) -> Result<(Open, Identity)> {
         let backend = (self.make)().map_err(|error| io("opening the database file", error))?;
         if backend
             .is_empty()
@@ -274,10 +319,7 @@ impl Database {
         if found.id != self.id {
             return Err(damaged("it has become another store"));
         }
-        if let (Open::Writable(database), Some(replay)) = (&open, self.replay.get()) {
-            write_in(database, Level::Memory, replay).map_err(WriteError::into_error)?;
-        }
-        Ok(open)
+        Ok((open, found))
     }
 
     /// Closes the database cleanly.
@@ -334,7 +376,11 @@ impl Database {
 
     /// What store it is, and where it stands.
     pub(super) fn identity(&self) -> Result<Identity> {
-        self.read(identify)
+        loop {
+            if let Some(identity) = self.read_since(self.openings(), identify)? {
+                return Ok(identity);
+            }
+        }
     }
 }
 

@@ -110,8 +110,7 @@ impl Engine {
 
     /// Reads on one snapshot with everything that was acknowledged before.
     pub(super) fn read<T>(&self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
-        self.wait_applied(self.committer.durable())?;
-        self.snapshot(read)
+        self.read_behind(self.acknowledged(), read)
     }
 
     /// Reads on one snapshot with everything of one session that was acknowledged before. `base` is the stem of its
@@ -122,34 +121,62 @@ impl Engine {
         read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
     ) -> Result<T> {
         // Whatever is not applied yet holds its session.
-        if let Some(session) = self.sessions.held(base) {
-            self.wait_for(&session)?;
-        }
-        self.snapshot(read)
+        let acknowledged = match self.sessions.held(base) {
+            Some(session) => self.acknowledged_of(&session),
+            None => 0,
+        };
+        self.read_behind(acknowledged, read)
     }
 
     /// Reads on one snapshot, which may lag behind what was acknowledged.
     pub(super) fn snapshot<T>(&self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
-        if let Some(journaled) = &self.journaled {
-            journaled.tidy();
-        }
-        let _registered = self.readers.begin();
-        self.database
-            .read(|transaction| read(&mut Reader::new(transaction, &self.seed)?))
+        self.read_behind(0, read)
     }
 
-    fn wait_for(&self, session: &Session) -> Result<()> {
-        let enqueued = session.last_sequence();
-        if enqueued == 0 {
-            return Ok(());
-        }
-        self.wait_applied(enqueued.min(self.committer.durable()))
+    /// Reads on one snapshot with all that `view` rests on, which is settled.
+    pub(super) fn read_under<T>(
+        &self,
+        view: &View,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.read_behind(view.sequence, read)
     }
 
-    fn wait_applied(&self, sequence: u64) -> Result<()> {
-        match &self.journaled {
-            Some(journaled) => journaled.wait_applied(sequence),
-            None => Ok(()),
+    /// Reads on one snapshot with all changes up to `sequence`, which are durable.
+    pub(super) fn read_behind<T>(
+        &self,
+        sequence: u64,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // Taken only on the snapshot that is answered from.
+        let mut read = Some(read);
+        loop {
+            let openings = self.database.openings();
+            if let Some(journaled) = &self.journaled {
+                journaled.tidy();
+                journaled.wait_applied(sequence)?;
+            }
+            let _registered = self.readers.begin();
+            let seen = self.database.read_since(openings, |transaction| {
+                let mut reader = Reader::new(transaction, &self.seed)?;
+                read.take().map(|read| read(&mut reader)).transpose()
+            })?;
+            if let Some(seen) = seen.flatten() {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// The last change that is durable.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.committer.durable()
+    }
+
+    /// The last change of a session that was acknowledged, or a later one.
+    fn acknowledged_of(&self, session: &Session) -> u64 {
+        match session.last_sequence() {
+            0 => 0,
+            enqueued => enqueued.min(self.acknowledged()),
         }
     }
 
@@ -175,24 +202,16 @@ impl Engine {
             if let Some(view) = session.view(epoch) {
                 return Ok(view);
             }
-            self.wait_for(session)?;
-            let newest = self.snapshot(|reader| reader.newest_of(&session.stem))?;
-            session.install(epoch, newest);
+            let acknowledged = self.acknowledged_of(session);
+            let newest =
+                self.read_behind(acknowledged, |reader| reader.newest_of(&session.stem))?;
+            session.install(epoch, acknowledged, newest);
         }
     }
 
     /// Waits until all that `view` rests on is durable. False if some of it failed: then plan again.
     pub(super) fn settled(&self, view: &View) -> bool {
         self.committer.wait_durable(view.epoch, view.sequence)
-    }
-
-    /// Waits until a snapshot shows all that `view` rests on. False if some of it failed: then plan again.
-    pub(super) fn applied(&self, view: &View) -> Result<bool> {
-        if !self.settled(view) {
-            return Ok(false);
-        }
-        self.wait_applied(view.sequence)?;
-        Ok(true)
     }
 
     /// Plans until a plan meets the head that it was made for, and answers once its change is durable.

@@ -15,7 +15,7 @@ use super::change::Change;
 use super::checkpoint::Tables;
 use super::commit::{Enqueued, GROUP_BYTES, GroupError, Queued};
 use super::database::{
-    Database, Identity, Level, MakeBackend, WriteError, io as io_error, needs_reopening,
+    Database, Identity, Level, MakeBackend, Replay, WriteError, io as io_error, needs_reopening,
 };
 use super::environment::Environment;
 use super::hash::Seed;
@@ -174,12 +174,7 @@ impl Journaled {
         let seed = Seed::from_bytes(identity.seed);
         let journaled = Arc::new_cyclic(|this: &Weak<Self>| {
             let this = Weak::clone(this);
-            place
-                .database
-                .on_reopen(Box::new(move |transaction| match this.upgrade() {
-                    Some(journaled) => journaled.replay(transaction),
-                    None => Ok(()),
-                }));
+            place.database.on_reopen(Box::new(Uncovered(this)));
             Self {
                 database: place.database,
                 seed,
@@ -257,7 +252,7 @@ impl Journaled {
                     }
                 },
                 Phase::Idle | Phase::Spent(_) => {
-                    self.begin(&mut desk, first).map_err(GroupError::Refused)?
+                    self.begin(&mut desk, first).map_err(GroupError::Refused)?;
                 }
             }
         }
@@ -385,8 +380,9 @@ impl Journaled {
         }
     }
 
-    /// Overwrites what a failed write may have left, if that is due: whoever only reads sees the trouble end, too.
+    /// Goes on where an error stopped the store, if that is due: whoever only reads sees the trouble end, too.
     pub(super) fn tidy(&self) {
+        self.try_later();
         if self.trouble().is_some()
             && let Ok(mut desk) = self.desk.try_lock()
             && desk.void().is_ok()
@@ -435,6 +431,24 @@ impl Journaled {
         }
         drop(desk);
         self.database.close();
+    }
+}
+
+/// What the database asks when it was opened anew.
+struct Uncovered(Weak<Journaled>);
+
+impl Replay for Uncovered {
+    fn replay(&self, transaction: &redb::WriteTransaction) -> Result<()> {
+        match self.0.upgrade() {
+            Some(journaled) => journaled.replay(transaction),
+            None => Ok(()),
+        }
+    }
+
+    fn ends_with(&self, sequence: u64) {
+        if let Some(journaled) = self.0.upgrade() {
+            journaled.ends_with(sequence);
+        }
     }
 }
 

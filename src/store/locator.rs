@@ -52,7 +52,7 @@ impl RedbTranscriptLocator {
 
     /// The handle of a written transcript that a look-up found.
     fn found(&self, id: u64) -> Result<Arc<RedbTranscript>> {
-        let (stem, generation, meta) = self.engine.snapshot(|reader| {
+        let (stem, generation, meta) = self.engine.read(|reader| {
             let transcript = reader.transcript(id)?;
             let info = reader.stem_info(transcript.birth.session)?;
             Ok((

@@ -45,7 +45,7 @@ pub(super) struct View {
     pub(super) epoch: u64,
     /// Moves with every change that is enqueued.
     pub(super) version: u64,
-    /// The last change of this session that was enqueued; 0 for none since the load.
+    /// The last change that the state rests on; 0 if the tables held it all when the session was first looked at.
     pub(super) sequence: u64,
     pub(super) newest: Option<Newest>,
     reservation: Option<Reservation>,
@@ -127,8 +127,9 @@ impl Session {
         self.state().last_sequence = sequence;
     }
 
-    /// Installs what was read from the tables in `epoch`, unless another call was first.
-    pub(super) fn install(&self, epoch: u64, newest: Option<Newest>) {
+    /// Installs what was read from the tables in `epoch`, unless another call was first. They held all changes up to
+    /// `sequence`.
+    pub(super) fn install(&self, epoch: u64, sequence: u64, newest: Option<Newest>) {
         let mut state = self.state();
         if state
             .loaded
@@ -138,7 +139,7 @@ impl Session {
             state.version += 1;
             state.loaded = Some(Loaded {
                 epoch,
-                sequence: 0,
+                sequence,
                 newest,
             });
         }

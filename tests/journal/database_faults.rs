@@ -3,15 +3,13 @@
 
 use std::thread;
 
-use transcript_redb::testkit::{DiskCall, SimDisk};
-use transcript_redb::{Error, ErrorKind, Health, Result, Store, StoreFile};
+use transcript_redb::testkit::DiskCall;
+use transcript_redb::{Health, Result, Store, StoreFile};
 
-use crate::played::{self, Played, play};
 use crate::rig::{
     Rig, at_once, at_rest, contents, costs, eventually, found_after_kill, is_refused_by_disk, open,
     row, rows_in_the_database, texts,
 };
-use crate::support::script::STEPS;
 
 /// Large enough to make the database grow.
 fn text(number: usize) -> String {
@@ -171,75 +169,4 @@ fn turns_go_on_while_a_checkpoint_waits_for_the_disk() {
     });
     assert_eq!(contents(&rig.store, 0), expected);
     assert_eq!(found_after_kill(&rig.disk), expected);
-}
-
-/// A way to break the disk at its n-th call from now.
-type Break = fn(&SimDisk, u64);
-
-/// Makes one step on what a killed process left, then a checkpoint, on a disk that breaks at its `nth` call. Answers
-/// whether the fault struck.
-fn play_one(played: &Played, step: usize, nth: u64, break_disk: Break) -> bool {
-    let disk = SimDisk::with_image(played.images[step].clone());
-    let world = played::open(&disk);
-    let (name, attempt) = STEPS[step];
-    let what = format!("call {nth} of {name}");
-    break_disk(&disk, nth);
-    let result = attempt(&world);
-    let checkpoint = world.store.checkpoint();
-    if disk.failures() == 0 {
-        result.unwrap();
-        checkpoint.unwrap();
-        return false;
-    }
-    if let Err(error) = checkpoint {
-        assert!(is_refused_by_disk(&error), "{what}: {error}");
-    }
-    let right = match result.as_ref().map_err(Error::kind) {
-        Ok(()) => step + 1..step + 2,
-        Err(ErrorKind::Indeterminate) => step..step + 2,
-        Err(ErrorKind::Io | ErrorKind::Storage) => step..step + 1,
-        Err(kind) => panic!("{what}: {kind:?}"),
-    };
-    let right = &played.pictures[right];
-    let killed = played::shown(disk.image());
-    assert!(right.contains(&killed), "{what}, killed: {result:?}");
-    disk.heal();
-    let shown = eventually(|| world.picture());
-    assert!(right.contains(&shown), "{what}: {result:?}");
-    let killed = played::shown(disk.image());
-    assert!(killed == shown, "{what}, healed and killed");
-    if shown == played.pictures[step] {
-        eventually(|| attempt(&world));
-    }
-    eventually(|| world.store.checkpoint());
-    let next = &played.pictures[step + 1];
-    assert!(world.picture().unwrap() == *next, "{what}, going on");
-    drop(world);
-    assert!(disk.image().journal().is_empty(), "{what}, closed");
-    assert!(played::shown(disk.image()) == *next, "{what}, closed");
-    true
-}
-
-#[test]
-fn any_call_to_either_file_that_fails_leaves_turns_and_checkpoints_whole() {
-    let played = play();
-    let ways: [(usize, Break); 6] = [
-        (5, |disk, nth| disk.fail_once(DiskCall::Write, nth)),
-        (7, |disk, nth| disk.tear(nth, 100)),
-        (1, |disk, nth| disk.fail_once(DiskCall::Sync, nth)),
-        (7, |disk, nth| disk.fail_from(DiskCall::Write, nth)),
-        (1, |disk, nth| disk.fail_from(DiskCall::Sync, nth)),
-        (1, |disk, nth| disk.fail_from(DiskCall::SetLen, nth)),
-    ];
-    for (number, (stride, break_disk)) in ways.into_iter().enumerate() {
-        let mut struck = 0;
-        for step in 0..STEPS.len() {
-            let mut nth = 1 + (step % stride) as u64;
-            while play_one(&played, step, nth, break_disk) {
-                struck += 1;
-                nth += stride as u64;
-            }
-        }
-        assert!(struck >= 1, "way {number}");
-    }
 }
