@@ -18,7 +18,7 @@ use super::database::{Database, Identity, MakeBackend, io, is_unfinished};
 use super::engine::{Engine, Parts};
 use super::environment::{Environment, System};
 use super::head::StoreState;
-use super::journaled::{JournalFile, Journaled, Pace, Place};
+use super::journaled::{JournalFile, JournalParts, Journaled, Pace};
 use super::lock::{DatabaseLock, Locks, StoreLock, beside, private};
 use super::pending::Sessions;
 use crate::{Error, Result};
@@ -293,10 +293,10 @@ impl StoreBuilder {
         make: impl Fn(StoreFile) -> std::io::Result<Box<dyn Backend>> + Send + Sync + 'static,
     ) -> Result<Store> {
         let make = Arc::new(make);
-        let [opened, made, discarded] = [(); 3].map(|()| Arc::clone(&make));
+        let [opened, created, discarded] = [(); 3].map(|()| Arc::clone(&make));
         let journal = JournalFile {
             open: Box::new(move || opened(StoreFile::Journal)),
-            make: Box::new(move || made(StoreFile::Journal)),
+            make: Box::new(move || created(StoreFile::Journal)),
             discard: Box::new(move || discarded(StoreFile::Journal)?.set_len(0)),
         };
         let make: MakeBackend = Box::new(move || make(StoreFile::Database));
@@ -336,13 +336,13 @@ impl StoreBuilder {
                     checkpoint_interval: self.checkpoint_interval,
                 };
                 let environment = Arc::clone(&self.environment);
-                let place = Place {
+                let parts = JournalParts {
                     database: Arc::clone(&database),
                     environment,
                     pace,
                     file,
                 };
-                Journaled::recover(place, recovered, &mut identity, &sessions)
+                Journaled::recover(parts, recovered, &mut identity, &sessions)
             })
             .transpose()?;
         let engine = Engine::new(
