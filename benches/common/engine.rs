@@ -1,0 +1,28 @@
+//! What the engine under test offers beyond reads and appends: the one place to change when it learns more.
+
+use transcript_redb::{Store, StoreBuilder};
+
+use crate::Result;
+
+/// Whether [`compact`] does anything.
+pub const COMPACTS: bool = false;
+
+/// Applies and syncs what the store put off. Without a journal every commit does so.
+pub fn checkpoint(_store: &Store) -> Result<()> {
+    Ok(())
+}
+
+/// Makes the store's files as small as it can.
+pub fn compact(_store: &Store) -> Result<()> {
+    Ok(())
+}
+
+/// Bytes of the store's file in use, where the store says so.
+pub fn allocated_bytes(_store: &Store) -> Result<Option<u64>> {
+    Ok(None)
+}
+
+/// For building large stores: syncs are left to the checkpoint where the engine can.
+pub fn relaxed(builder: StoreBuilder) -> StoreBuilder {
+    builder
+}
