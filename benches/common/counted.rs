@@ -1,5 +1,6 @@
-//! How often this crate syncs, and how much it writes to each of its files, by backends that count.
+//! This crate's files as backends that count syncs and bytes, and that can hold up the reads of one thread.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -17,6 +18,16 @@ use crate::Result;
 struct Counted {
     file: Arc<File>,
     counts: Arc<Counts>,
+    gate: Arc<Mutex<()>>,
+}
+
+thread_local! {
+    static AT_GATE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes every read of the disk by this thread wait while somebody holds [`Counters::gate`].
+pub fn read_through_gate() {
+    AT_GATE.set(true);
 }
 
 #[derive(Debug, Default)]
@@ -47,6 +58,9 @@ impl Backend for Counted {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if AT_GATE.get() {
+            drop(self.gate.lock());
+        }
         self.file.read_exact_at(out, offset)
     }
 
@@ -68,12 +82,17 @@ impl Backend for Counted {
 
 /// The counting files of a store.
 #[derive(Clone, Default)]
-pub struct Counters(Arc<Mutex<HashMap<StoreFile, Counted>>>);
+pub struct Counters {
+    files: Arc<Mutex<HashMap<StoreFile, Counted>>>,
+    /// See [`read_through_gate`].
+    pub gate: Arc<Mutex<()>>,
+}
 
 impl Counters {
     /// Opens a store in a folder whose files count.
     pub fn open(&self, builder: StoreBuilder, folder: &Path) -> Result<Store> {
-        let (files, folder) = (Arc::clone(&self.0), folder.to_owned());
+        let (files, gate) = (Arc::clone(&self.files), Arc::clone(&self.gate));
+        let folder = folder.to_owned();
         let store = builder.with_backend(move |file| {
             let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(backend) = files.get(&file) {
@@ -84,6 +103,7 @@ impl Counters {
             let backend = Counted {
                 file: Arc::new(options.open(folder.join(format!("{file:?}")))?),
                 counts: Arc::default(),
+                gate: Arc::clone(&gate),
             };
             files.insert(file, backend.clone());
             Ok(Box::new(backend) as Box<dyn Backend>)
@@ -93,7 +113,7 @@ impl Counters {
 
     /// What was done to one of the files; nothing where the store has no such file.
     pub fn of(&self, file: StoreFile) -> Work {
-        let files = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.get(&file).map_or_else(Work::default, |backend| Work {
             syncs: backend.counts.syncs.load(Ordering::Relaxed),
             bytes: backend.counts.bytes.load(Ordering::Relaxed),

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::{SeedableRng as _, rngs::StdRng};
@@ -82,18 +82,19 @@ pub fn round(peer: &dyn Peer, text: &Text, sessions: usize, time: Duration) -> R
     })
 }
 
-/// Runs `act` while writers go on in sessions `0..writers`.
+/// Runs `act` while writers go on in sessions `0..writers`; answers also how many turns they wrote a second.
 pub fn beside_writers<T>(
     peer: &dyn Peer,
     text: &Text,
     writers: usize,
     act: impl FnOnce() -> Result<T>,
-) -> Result<T> {
+) -> Result<(T, f64)> {
     let stop = AtomicBool::new(false);
+    let turns = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (0..writers)
             .map(|session| {
-                let stop = &stop;
+                let (stop, turns) = (&stop, &turns);
                 scope.spawn(move || -> Result<()> {
                     let mut writer = peer.writer(session)?;
                     let random = &mut StdRng::seed_from_u64(session as u64);
@@ -102,18 +103,30 @@ pub fn beside_writers<T>(
                             break;
                         }
                         writer.turn(&Turn::new(number, text, random))?;
+                        turns.fetch_add(1, Ordering::Relaxed);
                     }
                     Ok(())
                 })
             })
             .collect();
+        let start = Instant::now();
+        let before = turns.load(Ordering::Relaxed);
         let given = act();
+        let written = turns.load(Ordering::Relaxed) - before;
+        let speed = written as f64 / start.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
         for worker in workers {
             worker.join().map_err(|_| "a writer panicked")??;
         }
-        given
+        Ok((given?, speed))
     })
+}
+
+/// How long something takes.
+pub fn timed<T>(act: impl FnOnce() -> Result<T>) -> Result<(T, Duration)> {
+    let start = Instant::now();
+    let given = act()?;
+    Ok((given, start.elapsed()))
 }
 
 /// The value below which a share of the sorted values lies.

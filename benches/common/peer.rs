@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use rand::{SeedableRng as _, rngs::StdRng};
 use transcript_redb::TranscriptMessage;
 use uuid::Uuid;
 
 use crate::Result;
-use crate::work::Turn;
+use crate::corpus::Text;
+use crate::work::{self, Turn};
 
 /// A store that is open. Dropping it closes it.
 pub trait Peer: Sync {
@@ -60,6 +62,34 @@ pub trait Reader: Send {
     fn spend(&mut self, _session: usize) -> Result<u64> {
         Err("no look-ups".into())
     }
+}
+
+/// Loads sessions, given with the number of their rows, from several threads at once; then a checkpoint.
+pub fn load_all(peer: &dyn Peer, text: &Text, sessions: &[(usize, usize)]) -> Result<()> {
+    const THREADS: usize = 16;
+    const ROWS: usize = 500;
+    std::thread::scope(|scope| {
+        let share = sessions.len().div_ceil(THREADS).max(1);
+        let workers: Vec<_> = sessions
+            .chunks(share)
+            .map(|sessions| {
+                scope.spawn(move || -> Result<()> {
+                    for &(session, rows) in sessions {
+                        let random = &mut StdRng::seed_from_u64(session as u64);
+                        for first in (0..rows).step_by(ROWS) {
+                            let rows = work::rows(ROWS.min(rows - first), text, random);
+                            peer.load(session, &rows)?;
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().map_err(|_| "a loader panicked")??;
+        }
+        peer.checkpoint()
+    })
 }
 
 /// A kind of store.

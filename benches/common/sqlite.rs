@@ -78,11 +78,14 @@ fn next_seq(connection: &Connection, session: usize) -> Result<usize> {
 
 fn load(connection: &mut Connection, session: usize, rows: &[TranscriptMessage]) -> Result<()> {
     let rows = encode(rows)?;
+    // The checkpoint makes it durable.
+    connection.pragma_update(None, "synchronous", "OFF")?;
     let transaction = connection.transaction()?;
     let first = next_seq(&transaction, session)?;
     write_rows(&transaction, session, first, None, &rows)?;
     write_head(&transaction, session, first + rows.len(), &meta(session))?;
-    Ok(transaction.commit()?)
+    transaction.commit()?;
+    Ok(connection.pragma_update(None, "synchronous", "FULL")?)
 }
 
 fn checkpoint(connection: &Connection) -> Result<()> {
