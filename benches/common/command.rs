@@ -58,7 +58,7 @@ impl Command {
                 lexopt::Arg::Long("rounds") => command.rounds = Some(arguments.value()?.parse()?),
                 lexopt::Arg::Long("only") => command.only = Some(arguments.value()?.string()?),
                 lexopt::Arg::Long("child") => {
-                    let rest = arguments.raw_args()?.map(|part| part.string());
+                    let rest = arguments.raw_args()?.map(lexopt::ValueExt::string);
                     command.child = Some(rest.collect::<std::result::Result<_, _>>()?);
                 }
                 // Cargo says so of its own accord.

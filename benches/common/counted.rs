@@ -44,6 +44,7 @@ pub struct Work {
 }
 
 impl Work {
+    #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
             syncs: self.syncs - before.syncs,

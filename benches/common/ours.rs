@@ -160,14 +160,15 @@ impl Writer for TurnWriter {
                 .with_request_id(&turn.request_id);
             return Ok(self.history.append_turn(next)?);
         }
+        // What is kept is what was read; other rows would be stored again.
+        self.rows = self.history.messages()?;
         let mut kept = self.rows[before - LIVE / 2..].to_vec();
         kept.extend(turn.rows.iter().cloned());
         let next = TranscriptTurn::new(&self.rows, &kept, &self.meta)
             .with_turn_usage(&turn.usage)
             .with_request_id(&turn.request_id);
         self.history.append_turn(next)?;
-        // As they are stored: rows handed back are the records they were.
-        self.rows = self.history.messages()?;
+        self.rows = kept;
         Ok(())
     }
 }

@@ -80,7 +80,7 @@ fn load(connection: &mut Connection, session: usize, rows: &[TranscriptMessage])
     let rows = encode(rows)?;
     // The checkpoint makes it durable.
     connection.pragma_update(None, "synchronous", "OFF")?;
-    let transaction = connection.transaction()?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let first = next_seq(&transaction, session)?;
     write_rows(&transaction, session, first, None, &rows)?;
     write_head(&transaction, session, first + rows.len(), &meta(session))?;

@@ -157,7 +157,9 @@ fn write_until_killed(kind: &Kind, folder: &Path, turns: usize) -> Result<()> {
         .stdout(Stdio::piped())
         .spawn()?;
     let output = process.stdout.take().ok_or("the child has an output")?;
-    let acknowledged = BufReader::new(output).lines().map_while(|line| line.ok());
+    let acknowledged = BufReader::new(output)
+        .lines()
+        .map_while(std::result::Result::ok);
     let seen = acknowledged.take(turns).count();
     process.kill()?;
     process.wait()?;

@@ -190,7 +190,7 @@ pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Re
         .filter(|kind| kind.lookups)
         .map(|kind| Entry::new(command, *kind, text, &sessions))
         .collect::<Result<Vec<_>>>()?;
-    let mut resumes: Vec<Vec<Vec<Duration>>> = entries.iter().map(|_| Vec::new()).collect();
+    let mut long_reads: Vec<Vec<Vec<Duration>>> = entries.iter().map(|_| Vec::new()).collect();
     let mut speeds: Vec<Vec<f64>> = entries.iter().map(|_| Vec::new()).collect();
     for round in 0..rounds {
         for (place, entry) in entries.iter_mut().enumerate() {
@@ -204,11 +204,11 @@ pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Re
                     round as u64,
                 )
             })?;
-            let (questions, resumed) = times;
+            let (questions, long) = times;
             for (all, times) in entry.times.iter_mut().zip(questions) {
                 all.push(times);
             }
-            resumes[place].push(resumed);
+            long_reads[place].push(long);
             speeds[place].push(speed);
         }
     }
@@ -228,10 +228,10 @@ pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Re
         ));
     }
     add(&mut table, &entries);
-    let first = resumes
+    let first = long_reads
         .first()
         .map_or(f64::NAN, |times| of_rounds(times, 0.5));
-    for (entry, times) in entries.iter().zip(&resumes) {
+    for (entry, times) in entries.iter().zip(&long_reads) {
         let name = format!("resume of {LENGTH}");
         let mut row = vec![Cell::Text(name), entry.kind.name.into()];
         row.extend(spread(times, first));

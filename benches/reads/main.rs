@@ -66,7 +66,7 @@ const KINDS: [Kind; 4] = [
     },
     Kind {
         name: "SQLite",
-        ..sqlite::CONNECTION_PER_THREAD
+        ..sqlite::ONE_CONNECTION
     },
     fjall::FJALL,
     files::JSONL,

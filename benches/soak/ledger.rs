@@ -82,8 +82,8 @@ pub fn check(
         if ledger.is(counted, spend.root.input_tokens, head.generation) {
             right += 1;
         }
-        let seed = common::work::meta(number);
-        let found = locator.open_session(&head, seed)?.messages()?;
+        let header = common::work::meta(number);
+        let found = locator.open_session(&head, header)?.messages()?;
         let same = found.len() == last.len()
             && found
                 .iter()

@@ -14,7 +14,7 @@ mod samples;
 mod workers;
 
 use std::sync::atomic::Ordering;
-use std::thread::sleep;
+use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use common::command::Command;
@@ -40,6 +40,8 @@ const READERS: usize = 4;
 
 /// Small, so that reads go to the disk and memory that grows is seen.
 const CACHE_BYTES: usize = 16 << 20;
+/// In a short run there is less to read.
+const QUICK_CACHE_BYTES: usize = 2 << 20;
 
 fn main() -> Result<()> {
     let Some(command) = Command::read(ABOUT)? else {
@@ -81,15 +83,15 @@ impl Verdict {
     }
 }
 
-fn builder() -> StoreBuilder {
-    Store::builder().cache_bytes(CACHE_BYTES)
+fn builder(command: &Command) -> StoreBuilder {
+    Store::builder().cache_bytes(command.pick(CACHE_BYTES, QUICK_CACHE_BYTES))
 }
 
 fn soak(command: &Command, text: &Text, report: &mut Report, verdict: &mut Verdict) -> Result<()> {
     let duration = command.time(60.0, 5.0);
     let place = scratch(&command.folder)?;
     let counters = Counters::default();
-    let store = counters.open(builder(), place.path())?;
+    let store = counters.open(builder(command), place.path())?;
     for number in 0..WRITERS {
         let meta = meta(number);
         let history = store
@@ -109,9 +111,9 @@ fn soak(command: &Command, text: &Text, report: &mut Report, verdict: &mut Verdi
         }
         let observed = observe(shared, &counters, place.path(), duration, verdict);
         shared.stop_others.store(true, Ordering::Relaxed);
-        let others: Vec<_> = others.into_iter().map(|it| it.join()).collect();
+        let others: Vec<_> = others.into_iter().map(ScopedJoinHandle::join).collect();
         shared.stop_writers.store(true, Ordering::Relaxed);
-        let writers: Vec<_> = writers.into_iter().map(|it| it.join()).collect();
+        let writers: Vec<_> = writers.into_iter().map(ScopedJoinHandle::join).collect();
         for other in others {
             other.map_err(|_| "a reader or a background task panicked")??;
         }
@@ -126,7 +128,7 @@ fn soak(command: &Command, text: &Text, report: &mut Report, verdict: &mut Verdi
 
     let Shared { store, ledgers, .. } = everything;
     drop(store);
-    let store = counters.open(builder(), place.path())?;
+    let store = counters.open(builder(command), place.path())?;
     ledger::check(&store, &ledgers, &last, verdict)
 }
 
@@ -139,23 +141,23 @@ fn observe(
     verdict: &mut Verdict,
 ) -> Result<Vec<Sample>> {
     let interval = (duration / 30).max(Duration::from_millis(100));
-    let mut sampler = Sampler::new(shared, folder);
+    let mut probe = Sampler::new(shared, folder);
     let start = Instant::now();
     let mut samples = Vec::new();
-    let sample_until = |share: f64, sampler: &mut Sampler<'_>, samples: &mut Vec<Sample>| {
+    let sample_until = |share: f64, probe: &mut Sampler<'_>, samples: &mut Vec<Sample>| {
         while start.elapsed() < duration.mul_f64(share) {
             sleep(interval);
-            samples.push(sampler.sample()?);
+            samples.push(probe.sample()?);
         }
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
     };
 
-    sample_until(0.1, &mut sampler, &mut samples)?;
+    sample_until(0.1, &mut probe, &mut samples)?;
     std::thread::scope(|scope| -> Result<()> {
         let gate = counters.gate.lock().map_err(|_| "nobody panics with it")?;
         let begun = Instant::now();
         let reader = scope.spawn(|| workers::forget_to_end(shared));
-        sample_until(0.25, &mut sampler, &mut samples)?;
+        sample_until(0.25, &mut probe, &mut samples)?;
         let stats = shared.store.stats()?;
         let held = begun.elapsed();
         let oldest = stats.oldest_reader.unwrap_or_default();
@@ -181,7 +183,7 @@ fn observe(
         oldest < duration.mul_f64(0.1),
     );
     for sixth in 2..=6 {
-        sample_until(f64::from(sixth) / 6.0, &mut sampler, &mut samples)?;
+        sample_until(f64::from(sixth) / 6.0, &mut probe, &mut samples)?;
         engine::compact(&shared.store)?;
     }
     // Thirds are thirds of the samples, and so of the time.

@@ -143,6 +143,10 @@ impl Writer<'_> {
     }
 
     fn append_turn(&mut self, turn: &Turn) -> Result<()> {
+        if self.live.len() > LONGEST {
+            // What is kept is what was read; other rows would be stored again.
+            self.catch_up()?;
+        }
         loop {
             let mut next = self.live.clone();
             if next.len() > LONGEST {
@@ -168,6 +172,7 @@ impl Writer<'_> {
     /// Keeps the last rows in a successor.
     fn begin_generation(&mut self) -> Result<()> {
         let locator = self.shared.store.locator();
+        self.catch_up()?;
         loop {
             let begun = locator.begin_generation_from_baseline(
                 &self.session,
