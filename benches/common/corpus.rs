@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use rand::{Rng, RngExt as _, SeedableRng as _, rngs::StdRng};
 use serde_json::Value;
@@ -30,7 +31,12 @@ pub struct Text {
 
 impl Text {
     /// Real text from the corpus folder beside the repository, or from the one that the variable names.
-    pub fn load() -> Self {
+    pub fn load() -> &'static Self {
+        static TEXT: OnceLock<Text> = OnceLock::new();
+        TEXT.get_or_init(Self::gathered)
+    }
+
+    fn gathered() -> Self {
         let folder = std::env::var_os(VARIABLE).map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus"),
             PathBuf::from,

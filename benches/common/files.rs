@@ -144,7 +144,7 @@ pub const RAW: Kind = Kind {
 };
 
 /// Bytes of the file; writing starts over at its end.
-const RAW_BYTES: u64 = 256 << 20;
+const RAW_BYTES: u64 = 64 << 20;
 
 struct Raw {
     file: File,
@@ -158,7 +158,7 @@ impl Raw {
         let text = Text::load();
         let random = &mut StdRng::seed_from_u64(11);
         let encoded = (0..64)
-            .map(|number| lines(&Turn::new(number, &text, random), 0))
+            .map(|number| lines(&Turn::new(number, text, random), 0))
             .collect::<Result<_>>()?;
         let mut file = File::create(folder.join("raw"))?;
         let zeros = vec![0; 1 << 20];

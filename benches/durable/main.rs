@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     };
     let text = Text::load();
     let mut report = Report::new("durable", command.json, &text.source, &command.folder);
-    let sample = work::rows(100 * RECORDS, &text, &mut StdRng::seed_from_u64(1));
+    let sample = work::rows(100 * RECORDS, text, &mut StdRng::seed_from_u64(1));
     report.fact(
         "a turn",
         &format!(
@@ -51,11 +51,11 @@ fn main() -> Result<()> {
         let plural = if sessions == 1 { "" } else { "s" };
         let name = format!("{sessions} session{plural}");
         if command.wants(&name) {
-            turns(&command, &text, &mut report, sessions, &name)?;
+            turns(&command, text, &mut report, sessions, &name)?;
         }
     }
     if command.wants("curve") {
-        curve::run(&command, &text, &mut report)?;
+        curve::run(&command, text, &mut report)?;
     }
     report.finish()
 }

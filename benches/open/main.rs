@@ -53,13 +53,13 @@ fn main() -> Result<()> {
     };
     let text = Text::load();
     if let Some(arguments) = &command.child {
-        return child(&text, arguments);
+        return child(text, arguments);
     }
     let mut report = Report::new("open", command.json, &text.source, &command.folder);
     let sizes = command.pick(&[100, 1_000, 4_000][..], &[4]);
     for &megabytes in sizes {
         if command.wants(&format!("{megabytes} MB")) {
-            run(&command, &text, &mut report, megabytes)?;
+            run(&command, text, &mut report, megabytes)?;
         }
     }
     report.finish()

@@ -31,10 +31,10 @@ fn main() -> Result<()> {
     let text = Text::load();
     let mut report = Report::new("reads", command.json, &text.source, &command.folder);
     if command.wants("resume") {
-        resume::run(&command, &text, &mut report)?;
+        resume::run(&command, text, &mut report)?;
     }
     if command.wants("beside writers") {
-        lookups::beside_writers(&command, &text, &mut report)?;
+        lookups::beside_writers(&command, text, &mut report)?;
     }
     if command.wants("records") {
         let lengths = command.pick(&[10_000, 100_000, 1_000_000][..], &[1_000]);
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
             sessions.extend((1..10).map(|session| (session, records / 90)));
             let title =
                 format!("records: {records} in 10 sessions, 9 of 10 in the one that is paged");
-            lookups::alone(&command, &text, &mut report, &title, &sessions)?;
+            lookups::alone(&command, text, &mut report, &title, &sessions)?;
         }
     }
     if command.wants("sessions") {
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
         for &count in counts {
             let sessions: Vec<_> = (0..count).map(|session| (session, 6)).collect();
             let title = format!("sessions: {count} of 6 records each");
-            lookups::alone(&command, &text, &mut report, &title, &sessions)?;
+            lookups::alone(&command, text, &mut report, &title, &sessions)?;
         }
     }
     report.finish()

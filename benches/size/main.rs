@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     let mut report = Report::new("size", command.json, &text.source, &command.folder);
     for (section, make) in fixtures::ALL {
         if command.wants(section) {
-            measure(&command, &mut report, section, &make(&text, command.quick))?;
+            measure(&command, &mut report, section, &make(text, command.quick))?;
         }
     }
     report.finish()

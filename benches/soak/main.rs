@@ -50,7 +50,7 @@ fn main() -> Result<()> {
     let text = Text::load();
     let mut report = Report::new("soak", command.json, &text.source, &command.folder);
     let mut verdict = Verdict::default();
-    soak(&command, &text, &mut report, &mut verdict)?;
+    soak(&command, text, &mut report, &mut verdict)?;
     let failed = verdict.failed;
     report.table(&verdict.table());
     report.finish()?;
