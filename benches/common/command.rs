@@ -21,6 +21,8 @@ pub struct Command {
     pub rounds: Option<usize>,
     /// Only sections whose name contains this.
     pub only: Option<String>,
+    /// Only stores whose name contains this.
+    pub store: Option<String>,
     /// For the benchmark itself, when it starts itself again: a role and its arguments.
     pub child: Option<Vec<String>>,
 }
@@ -31,7 +33,8 @@ const OPTIONS: &str = "
   --dir PATH     write there (default: cargo's target folder)
   --seconds N    how long a measurement goes on
   --rounds N     how often it is repeated; medians of the rounds are printed
-  --only NAME    only sections whose name contains this";
+  --only NAME    only sections whose name contains this
+  --store NAME   only stores whose name contains this, for a profile";
 
 impl Command {
     /// Reads the command line; None if it asked for help, which is printed.
@@ -43,6 +46,7 @@ impl Command {
             seconds: None,
             rounds: None,
             only: None,
+            store: None,
             child: None,
         };
         if let Some(target) = option_env!("CARGO_TARGET_DIR").map(PathBuf::from) {
@@ -57,6 +61,7 @@ impl Command {
                 lexopt::Arg::Long("seconds") => command.seconds = Some(arguments.value()?.parse()?),
                 lexopt::Arg::Long("rounds") => command.rounds = Some(arguments.value()?.parse()?),
                 lexopt::Arg::Long("only") => command.only = Some(arguments.value()?.string()?),
+                lexopt::Arg::Long("store") => command.store = Some(arguments.value()?.string()?),
                 lexopt::Arg::Long("child") => {
                     let rest = arguments.raw_args()?.map(lexopt::ValueExt::string);
                     command.child = Some(rest.collect::<std::result::Result<_, _>>()?);
@@ -78,6 +83,12 @@ impl Command {
     pub fn wants(&self, section: &str) -> bool {
         let only = self.only.as_deref();
         only.is_none_or(|only| section.contains(only))
+    }
+
+    /// Whether to measure the store with this name.
+    pub fn wants_store(&self, name: &str) -> bool {
+        let store = self.store.as_deref();
+        store.is_none_or(|store| name.contains(store))
     }
 
     /// One of two values.

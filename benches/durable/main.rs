@@ -69,13 +69,14 @@ fn preload(peer: &dyn Peer, text: &Text, sessions: usize) -> Result<()> {
     peer.checkpoint()
 }
 
-fn kinds(sessions: usize) -> Vec<Kind> {
+fn kinds(command: &Command, sessions: usize) -> Vec<Kind> {
     let mut kinds = vec![ours::APPEND_TURN, ours::APPEND_ROWS, sqlite::ONE_CONNECTION];
     // With hundreds of connections most of the time goes into waiting for the lock in the file.
     if (2..=64).contains(&sessions) {
         kinds.push(sqlite::CONNECTION_PER_THREAD);
     }
     kinds.extend([fjall::FJALL, files::JSONL, files::RAW]);
+    kinds.retain(|kind| command.wants_store(kind.name));
     kinds
 }
 
@@ -87,7 +88,7 @@ fn turns(
     name: &str,
 ) -> Result<()> {
     let duration = command.time(30.0, 0.1);
-    let kinds = kinds(sessions);
+    let kinds = kinds(command, sessions);
     let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
     let mut syncs = Vec::new();
     for _ in 0..command.rounds(3) {
@@ -99,7 +100,6 @@ fn turns(
             rounds.push(measure::round(&*peer, text, sessions, duration)?);
         }
     }
-    let counted = [Way::Turns, Way::Rows].map(|way| counted(command, text, sessions, way));
     syncs.sort_unstable();
 
     let mut table = Table::new(
@@ -129,12 +129,23 @@ fn turns(
         duration.as_secs_f64(),
         command.rounds(3)
     ));
-    let speeds: Vec<f64> = rounds.iter().map(|rounds| speed(rounds)).collect();
-    let raw = speeds.last().copied().unwrap_or(f64::NAN);
-    let mut counted = counted.into_iter();
-    for ((kind, rounds), own) in kinds.iter().zip(&rounds).zip(&speeds) {
-        let ours = counted.next().transpose()?;
-        table.row(line(kind, rounds, *own, &speeds, raw, ours));
+    let speeds = kinds.iter().zip(&rounds);
+    let speeds = Speeds(
+        speeds
+            .map(|(kind, rounds)| (kind.name, speed(rounds)))
+            .collect(),
+    );
+    for (kind, rounds) in kinds.iter().zip(&rounds) {
+        let counted = match kind.name {
+            name if name == ours::APPEND_TURN.name => {
+                Some(counted(command, text, sessions, Way::Turns)?)
+            }
+            name if name == ours::APPEND_ROWS.name => {
+                Some(counted(command, text, sessions, Way::Rows)?)
+            }
+            _ => None,
+        };
+        table.row(line(kind, rounds, &speeds, counted));
     }
     report.table(&table);
     Ok(())
@@ -144,14 +155,18 @@ fn speed(rounds: &[Round]) -> f64 {
     median(rounds.iter().map(|round| round.turns_per_second))
 }
 
-fn line(
-    kind: &Kind,
-    rounds: &[Round],
-    own: f64,
-    speeds: &[f64],
-    raw: f64,
-    counted: Option<(f64, f64)>,
-) -> Vec<Cell> {
+/// Turns a second of each store.
+struct Speeds(Vec<(&'static str, f64)>);
+
+impl Speeds {
+    fn of(&self, kind: &Kind) -> f64 {
+        let found = self.0.iter().find(|(name, _)| *name == kind.name);
+        found.map_or(f64::NAN, |(_, speed)| *speed)
+    }
+}
+
+fn line(kind: &Kind, rounds: &[Round], speeds: &Speeds, counted: Option<(f64, f64)>) -> Vec<Cell> {
+    let own = speeds.of(kind);
     let all = || rounds.iter().map(|round| round.turns_per_second);
     let latencies = || rounds.iter().map(|round| &round.latencies);
     let checkpoint = rounds.iter().map(|round| round.checkpoint.as_secs_f64());
@@ -168,9 +183,9 @@ fn line(
         Cell::Bytes(counted.map_or(written, |(_, bytes)| bytes)),
         syncs.map_or(Cell::None, |syncs| Cell::Number(syncs, 2)),
     ];
-    cells
-        .extend([0, 1].map(|ours| Cell::ratio(speeds.get(ours).copied().unwrap_or(f64::NAN), own)));
-    cells.push(Cell::ratio(own, raw));
+    let ours = [ours::APPEND_TURN, ours::APPEND_ROWS];
+    cells.extend(ours.map(|ours| Cell::ratio(speeds.of(&ours), own)));
+    cells.push(Cell::ratio(own, speeds.of(&files::RAW)));
     cells
 }
 

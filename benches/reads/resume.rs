@@ -32,6 +32,9 @@ pub fn run(command: &Command, text: &Text, report: &mut Report) -> Result<()> {
     let lengths: &[usize] = command.pick(&[100, 1_000, 10_000], &[100, 1_000]);
     let mut entries = Vec::new();
     for kind in KINDS {
+        if !command.wants_store(kind.name) {
+            continue;
+        }
         // What `compact` changes about reads is of interest for this crate alone.
         let again = engine::COMPACTS && entries.is_empty();
         for compacted in [false, true].into_iter().take(1 + usize::from(again)) {
