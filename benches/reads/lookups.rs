@@ -55,7 +55,8 @@ impl Entry {
         let peer = open(&kind, folder.path())?;
         load_all(&*peer, text, sessions)?;
         let random = &mut StdRng::seed_from_u64(5);
-        let step = sessions.len().div_ceil(ASKED);
+        let asked = command.pick(ASKED, 10);
+        let step = sessions.len().div_ceil(asked);
         let some: Vec<usize> = sessions
             .iter()
             .step_by(step)
@@ -123,6 +124,7 @@ pub fn alone(
     let mut entries = KINDS
         .iter()
         // Hundred thousand files would measure the file system.
+        .filter(|kind| command.wants_store(kind.name))
         .filter(|kind| kind.lookups || sessions.len() <= 1_000)
         .map(|kind| Entry::new(command, *kind, text, sessions))
         .collect::<Result<Vec<_>>>()?;
@@ -175,19 +177,18 @@ fn add(table: &mut Table, entries: &[Entry]) {
 
 /// Reads while 64 sessions are being written.
 pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Result<()> {
-    const WRITERS: usize = 64;
-    const LENGTH: usize = 1_000;
     const QUIET: usize = 8;
+    let (writers, length) = command.pick((64, 1_000), (8, 100));
     let duration = command.time(5.0, 0.1);
     let rounds = command.rounds(3);
     // Writers have the first sessions; others, which nobody writes, are resumed.
-    let sessions: Vec<_> = (0..WRITERS)
+    let sessions: Vec<_> = (0..writers)
         .map(|session| (session, 100))
-        .chain((WRITERS..WRITERS + QUIET).map(|session| (session, LENGTH)))
+        .chain((writers..writers + QUIET).map(|session| (session, length)))
         .collect();
     let mut entries = KINDS
         .iter()
-        .filter(|kind| kind.lookups)
+        .filter(|kind| kind.lookups && command.wants_store(kind.name))
         .map(|kind| Entry::new(command, *kind, text, &sessions))
         .collect::<Result<Vec<_>>>()?;
     let mut long_reads: Vec<Vec<Vec<Duration>>> = entries.iter().map(|_| Vec::new()).collect();
@@ -195,11 +196,11 @@ pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Re
     for round in 0..rounds {
         for (place, entry) in entries.iter_mut().enumerate() {
             let (peer, asked) = (&*entry.peer, &entry.asked);
-            let (times, speed) = measure::beside_writers(peer, text, WRITERS, || {
+            let (times, speed) = measure::beside_writers(peer, text, writers, || {
                 ask_in_turn(
                     peer,
                     asked,
-                    WRITERS..WRITERS + QUIET,
+                    writers..writers + QUIET,
                     duration,
                     round as u64,
                 )
@@ -213,7 +214,7 @@ pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Re
         }
     }
     let mut table = Table::new(
-        format!("beside writers: reads of one thread beside {WRITERS} writers"),
+        format!("beside writers: reads of one thread beside {writers} writers"),
         &["", "", "p50", "p99", "to this crate"],
     );
     table.note(format!(
@@ -232,7 +233,7 @@ pub fn beside_writers(command: &Command, text: &Text, report: &mut Report) -> Re
         .first()
         .map_or(f64::NAN, |times| of_rounds(times, 0.5));
     for (entry, times) in entries.iter().zip(&long_reads) {
-        let name = format!("resume of {LENGTH}");
+        let name = format!("resume of {length}");
         let mut row = vec![Cell::Text(name), entry.kind.name.into()];
         row.extend(spread(times, first));
         table.row(row);
