@@ -90,14 +90,17 @@ fn run(command: &Command, text: &Text, report: &mut Report, megabytes: usize) ->
     for round in 0..rounds {
         for ((kind, place), times) in places.iter().zip(&mut times) {
             for ((_, kill, cold), times) in CASES.iter().zip(times.iter_mut()) {
+                // A session that the child does not write.
+                let session = WRITERS + round % (count - WRITERS);
                 if *kill {
                     write_until_killed(kind, place.path(), turns)?;
+                } else {
+                    // The case before may have left the pages dropped.
+                    open_and_read(kind, place.path(), session)?;
                 }
                 if *cold {
                     drop_cached(place.path())?;
                 }
-                // A session that the child does not write.
-                let session = WRITERS + round % (count - WRITERS);
                 times.push(open_and_read(kind, place.path(), session)?);
             }
         }
