@@ -7,6 +7,9 @@ use crate::Result;
 /// Whether [`compact`] does anything.
 pub const COMPACTS: bool = false;
 
+/// Whether [`relaxed`] does anything.
+pub const RELAXES: bool = false;
+
 /// Applies and syncs what the store put off. Without a journal every commit does so.
 pub fn checkpoint(_store: &Store) -> Result<()> {
     Ok(())
@@ -22,7 +25,7 @@ pub fn allocated_bytes(_store: &Store) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// For building large stores: syncs are left to the checkpoint where the engine can.
+/// Acknowledged writes survive the end of the process, but not a power loss before the next checkpoint.
 pub fn relaxed(builder: StoreBuilder) -> StoreBuilder {
     builder
 }

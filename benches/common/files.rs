@@ -18,6 +18,7 @@ use crate::work::{Turn, meta};
 pub const JSONL: Kind = Kind {
     name: "JSONL, a file a session",
     open: |folder| Ok(Box::new(Jsonl(folder.to_owned()))),
+    build: |folder| Ok(Box::new(Jsonl(folder.to_owned()))),
     lookups: false,
     syncs: Some(1.0),
 };
@@ -138,10 +139,15 @@ impl Reader for JsonlReader<'_> {
 /// The bytes of turns' JSON, written to a file whose blocks are allocated, and one fdatasync each: what the disk can do.
 pub const RAW: Kind = Kind {
     name: "raw: write + fdatasync",
-    open: |folder| Ok(Box::new(Raw::open(folder)?)),
+    open: raw,
+    build: raw,
     lookups: false,
     syncs: Some(1.0),
 };
+
+fn raw(folder: &Path) -> Result<Box<dyn Peer>> {
+    Ok(Box::new(Raw::open(folder)?))
+}
 
 /// Bytes of the file; writing starts over at its end.
 const RAW_BYTES: u64 = 64 << 20;

@@ -20,10 +20,15 @@ use crate::work::{Turn, meta, thread};
 
 pub const FJALL: Kind = Kind {
     name: "fjall",
-    open: |folder| Ok(Box::new(Fjall::open(folder)?)),
+    open,
+    build: open,
     lookups: true,
     syncs: None,
 };
+
+fn open(folder: &Path) -> Result<Box<dyn Peer>> {
+    Ok(Box::new(Fjall::open(folder)?))
+}
 
 /// Bytes of the page cache, as the other stores have.
 const CACHE_BYTES: u64 = 256 << 20;

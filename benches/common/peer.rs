@@ -92,12 +92,17 @@ pub fn load_all(peer: &dyn Peer, text: &Text, sessions: &[(usize, usize)]) -> Re
     })
 }
 
+/// Opens a store in a folder.
+pub type Open = fn(&Path) -> Result<Box<dyn Peer>>;
+
 /// A kind of store.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
     /// Opens the store in a folder, or creates it there.
-    pub open: fn(&Path) -> Result<Box<dyn Peer>>,
+    pub open: Open,
+    /// The same for loading, where what is written need not be durable before the checkpoint.
+    pub build: Open,
     /// Whether its reader answers more than [`Reader::resume`] and [`Reader::page`].
     pub lookups: bool,
     /// Syncs a turn, where it is known without counting.

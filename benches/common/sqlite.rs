@@ -18,11 +18,8 @@ use crate::work::{Turn, meta, thread};
 /// All writers share a connection.
 pub const ONE_CONNECTION: Kind = Kind {
     name: "SQLite, one connection",
-    open: |folder| {
-        let path = path(folder);
-        let connection = Mutex::new(open(&path)?);
-        Ok(Box::new(Shared { path, connection }))
-    },
+    open: shared,
+    build: shared,
     lookups: true,
     syncs: None,
 };
@@ -30,14 +27,23 @@ pub const ONE_CONNECTION: Kind = Kind {
 /// Every writer has its own, and waits for the lock in the file.
 pub const CONNECTION_PER_THREAD: Kind = Kind {
     name: "SQLite, a connection a thread",
-    open: |folder| {
-        let path = path(folder);
-        open(&path)?;
-        Ok(Box::new(PerThread { path }))
-    },
+    open: per_thread,
+    build: shared,
     lookups: true,
     syncs: None,
 };
+
+fn shared(folder: &Path) -> Result<Box<dyn Peer>> {
+    let path = path(folder);
+    let connection = Mutex::new(open(&path)?);
+    Ok(Box::new(Shared { path, connection }))
+}
+
+fn per_thread(folder: &Path) -> Result<Box<dyn Peer>> {
+    let path = path(folder);
+    open(&path)?;
+    Ok(Box::new(PerThread { path }))
+}
 
 fn path(folder: &Path) -> PathBuf {
     folder.join("transcripts.sqlite")

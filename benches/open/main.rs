@@ -79,7 +79,7 @@ fn run(command: &Command, text: &Text, report: &mut Report, megabytes: usize) ->
     let mut places = Vec::new();
     for kind in KINDS {
         let place = scratch(&command.folder)?;
-        let peer = (kind.open)(place.path())?;
+        let peer = (kind.build)(place.path())?;
         load_all(&*peer, text, &sessions)?;
         drop(peer);
         places.push((kind, place));

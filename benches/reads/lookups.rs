@@ -15,7 +15,7 @@ use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng as _, rngs::StdRng};
 use uuid::Uuid;
 
-use crate::{KINDS, open, spread};
+use crate::{KINDS, spread};
 
 const PAGE: usize = 50;
 const QUESTIONS: [&str; 4] = [
@@ -52,8 +52,10 @@ impl Entry {
         sessions: &[(usize, usize)],
     ) -> Result<Self> {
         let folder = scratch(&command.folder)?;
-        let peer = open(&kind, folder.path())?;
+        let peer = (kind.build)(folder.path())?;
         load_all(&*peer, text, sessions)?;
+        drop(peer);
+        let peer = (kind.open)(folder.path())?;
         let random = &mut StdRng::seed_from_u64(5);
         let asked = command.pick(ASKED, 10);
         let step = sessions.len().div_ceil(asked);

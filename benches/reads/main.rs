@@ -9,13 +9,12 @@
 mod lookups;
 mod resume;
 
-use std::path::Path;
 use std::time::Duration;
 
 use common::command::Command;
 use common::corpus::Text;
 use common::measure::of_rounds;
-use common::peer::{Kind, Peer};
+use common::peer::Kind;
 use common::report::{Cell, Report};
 use common::{Result, files, fjall, ours, sqlite};
 
@@ -71,12 +70,6 @@ const KINDS: [Kind; 4] = [
     fjall::FJALL,
     files::JSONL,
 ];
-
-fn open(kind: &Kind, folder: &Path) -> Result<Box<dyn Peer>> {
-    let place = folder.join(kind.name);
-    std::fs::create_dir_all(&place)?;
-    (kind.open)(&place)
-}
 
 /// The median of rounds, the p99, and how many times the first one's time the median is.
 fn spread(rounds: &[Vec<Duration>], first: f64) -> [Cell; 3] {

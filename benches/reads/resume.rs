@@ -11,7 +11,7 @@ use common::report::{Cell, Report, Table};
 use common::{Result, engine, work};
 use rand::{SeedableRng as _, rngs::StdRng};
 
-use crate::{KINDS, open, spread};
+use crate::{KINDS, spread};
 
 /// Sessions that are written in turn, so that the records of the one that is read lie scattered.
 const INTERLEAVED: usize = 4;
@@ -39,7 +39,7 @@ pub fn run(command: &Command, text: &Text, report: &mut Report) -> Result<()> {
         let again = engine::COMPACTS && entries.is_empty();
         for compacted in [false, true].into_iter().take(1 + usize::from(again)) {
             let folder = scratch(&command.folder)?;
-            let peer = open(&kind, folder.path())?;
+            let peer = (kind.build)(folder.path())?;
             write(&*peer, text, lengths)?;
             if compacted {
                 peer.compact()?;
@@ -93,7 +93,7 @@ fn read_warm(
     length: usize,
     readings: usize,
 ) -> Result<Vec<Duration>> {
-    let peer = open(&entry.kind, entry.folder.path())?;
+    let peer = (entry.kind.open)(entry.folder.path())?;
     let mut reader = peer.reader()?;
     check(reader.resume(session)?.len(), length)?;
     let mut times = (0..readings)
@@ -108,7 +108,7 @@ fn read_cold(command: &Command, entry: &mut Entry, session: usize, length: usize
     let mut times = Vec::new();
     for _ in 0..command.pick(3, 1) {
         drop_cached(entry.folder.path())?;
-        let peer = open(&entry.kind, entry.folder.path())?;
+        let peer = (entry.kind.open)(entry.folder.path())?;
         let mut reader = peer.reader()?;
         let before = fetched();
         let (messages, time) = timed(|| reader.resume(session))?;
