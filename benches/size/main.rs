@@ -74,8 +74,8 @@ fn measure(command: &Command, report: &mut Report, section: &str, fixture: &Fixt
             "to unique content",
             "to JSONL",
             "compacted",
-            "to unique content ",
-            "to JSONL ",
+            "compacted to unique",
+            "compacted to JSONL",
         ],
     );
     table.note(format!(

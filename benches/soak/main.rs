@@ -157,9 +157,16 @@ fn observe(
         let gate = counters.gate.lock().map_err(|_| "nobody panics with it")?;
         let begun = Instant::now();
         let reader = scope.spawn(|| workers::forget_to_end(shared));
-        sample_until(0.25, &mut probe, &mut samples)?;
-        let stats = shared.store.stats()?;
+        let sampled = sample_until(0.25, &mut probe, &mut samples);
+        let stats = shared.store.stats();
         let held = begun.elapsed();
+        shared.stop_forgotten.store(true, Ordering::Relaxed);
+        drop(gate);
+        reader
+            .join()
+            .map_err(|_| "the forgotten reader panicked")??;
+        sampled?;
+        let stats = stats?;
         let oldest = stats.oldest_reader.unwrap_or_default();
         verdict.check(
             "the forgotten reader shows in stats",
@@ -171,9 +178,7 @@ fn observe(
             ),
             stats.readers > 0 && oldest > held.mul_f64(0.7),
         );
-        shared.stop_forgotten.store(true, Ordering::Relaxed);
-        drop(gate);
-        reader.join().map_err(|_| "the forgotten reader panicked")?
+        Ok(())
     })?;
     let stats = shared.store.stats()?;
     let oldest = stats.oldest_reader.unwrap_or_default();

@@ -25,10 +25,19 @@ pub struct Sample {
     resident: u64,
     queued_changes: usize,
     queued_bytes: usize,
-    turns: Vec<Duration>,
-    reads: Vec<Duration>,
+    turns: Latencies,
+    reads: Latencies,
     sync: Duration,
 }
+
+/// Latencies of an interval.
+struct Latencies {
+    count: usize,
+    /// Sorted; of many only some, evenly, so that memory does not grow with the length of the run.
+    some: Vec<Duration>,
+}
+
+const LATENCIES: usize = 2_000;
 
 pub struct Sampler<'a> {
     shared: &'a Shared<'a>,
@@ -66,12 +75,16 @@ impl<'a> Sampler<'a> {
     }
 }
 
-fn take(latencies: &Mutex<Vec<Duration>>) -> Vec<Duration> {
+fn take(latencies: &Mutex<Vec<Duration>>) -> Latencies {
     let mut latencies = latencies.lock().unwrap_or_else(PoisonError::into_inner);
     let mut taken = std::mem::take(&mut *latencies);
     drop(latencies);
     taken.sort_unstable();
-    taken
+    let step = taken.len().div_ceil(LATENCIES).max(1);
+    Latencies {
+        count: taken.len(),
+        some: taken.into_iter().step_by(step).collect(),
+    }
 }
 
 /// At most this many lines.
@@ -112,12 +125,12 @@ pub fn tables(report: &mut Report, samples: &[Sample]) {
             Cell::Bytes(sample.resident as f64),
             Cell::Number(sample.queued_changes as f64, 0),
             Cell::Bytes(sample.queued_bytes as f64),
-            Cell::Number(sample.turns.len() as f64, 0),
-            Cell::Time(quantile(&sample.turns, 0.5)),
-            Cell::Time(quantile(&sample.turns, 0.99)),
-            Cell::Number(sample.reads.len() as f64, 0),
-            Cell::Time(quantile(&sample.reads, 0.5)),
-            Cell::Time(quantile(&sample.reads, 0.99)),
+            Cell::Number(sample.turns.count as f64, 0),
+            Cell::Time(quantile(&sample.turns.some, 0.5)),
+            Cell::Time(quantile(&sample.turns.some, 0.99)),
+            Cell::Number(sample.reads.count as f64, 0),
+            Cell::Time(quantile(&sample.reads.some, 0.5)),
+            Cell::Time(quantile(&sample.reads.some, 0.99)),
             Cell::Time(sample.sync),
         ]);
     }
@@ -140,8 +153,11 @@ impl Third {
     /// `before` is the sample that the third begins with.
     fn of(before: &Sample, samples: &[Sample]) -> Self {
         let last = samples.last().unwrap_or(before);
-        let all = |latencies: fn(&Sample) -> &Vec<Duration>| {
-            let mut all: Vec<_> = samples.iter().flat_map(latencies).copied().collect();
+        let all = |latencies: fn(&Sample) -> &Latencies| {
+            let mut all: Vec<_> = samples
+                .iter()
+                .flat_map(|sample| latencies(sample).some.iter().copied())
+                .collect();
             all.sort_unstable();
             quantile(&all, 0.99)
         };
