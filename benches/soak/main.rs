@@ -157,7 +157,7 @@ fn observe(
         let gate = counters.gate.lock().map_err(|_| "nobody panics with it")?;
         let begun = Instant::now();
         let reader = scope.spawn(|| workers::forget_to_end(shared));
-        let sampled = sample_until(0.25, &mut probe, &mut samples);
+        let outcome = sample_until(0.25, &mut probe, &mut samples);
         let stats = shared.store.stats();
         let held = begun.elapsed();
         shared.stop_forgotten.store(true, Ordering::Relaxed);
@@ -165,7 +165,7 @@ fn observe(
         reader
             .join()
             .map_err(|_| "the forgotten reader panicked")??;
-        sampled?;
+        outcome?;
         let stats = stats?;
         let oldest = stats.oldest_reader.unwrap_or_default();
         verdict.check(
