@@ -1,0 +1,31 @@
+//! What the engine under test offers beyond reads and appends: the one place to change when it learns more.
+
+use transcript_redb::{Durability, Store, StoreBuilder};
+
+use crate::Result;
+
+/// Whether [`compact`] does anything.
+pub const COMPACTS: bool = false;
+
+/// Whether [`relaxed`] does anything.
+pub const RELAXES: bool = true;
+
+/// Applies and syncs what the store put off.
+pub fn checkpoint(store: &Store) -> Result<()> {
+    Ok(store.checkpoint()?)
+}
+
+/// Makes the store's files as small as it can.
+pub fn compact(_store: &Store) -> Result<()> {
+    Ok(())
+}
+
+/// Bytes of the store's file in use, where the store says so.
+pub fn allocated_bytes(_store: &Store) -> Result<Option<u64>> {
+    Ok(None)
+}
+
+/// Acknowledged writes survive the end of the process, but not a power loss before the next checkpoint.
+pub fn relaxed(builder: StoreBuilder) -> StoreBuilder {
+    builder.durability(Durability::Eventual)
+}
