@@ -3,6 +3,8 @@
 //! Applying decides nothing that a caller could be told: a change was planned completely before it came here. What is
 //! given here (positions, stem ids, name ids) follows from the tables and the order of the changes alone.
 
+mod blobs;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -16,6 +18,8 @@ use super::head::{
     Birth, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run, source_code,
 };
 use super::tables::{self, HourKey, SpendKey, id_key};
+pub(super) use blobs::Blobs;
+
 use crate::session::{
     bounded, chain_digest, fnv128_u128, is_subagent_stem, parent_part, split_generation,
 };
@@ -51,6 +55,7 @@ struct Writer<'t> {
     names: Names<'t>,
     index: Index<'t>,
     spend: Spend<'t>,
+    blobs: Blobs<'t>,
     next_position: u64,
     /// Heads that this group touched; they are written once.
     heads: HashMap<u64, Transcript>,
@@ -93,6 +98,7 @@ impl<'t> Writer<'t> {
             names: Names::open(transaction, seed)?,
             index: Index::open(transaction)?,
             spend: Spend::open(transaction)?,
+            blobs: Blobs::open(transaction)?,
             heads: HashMap::new(),
         })
     }
@@ -184,6 +190,9 @@ impl<'t> Writer<'t> {
         self.log
             .insert(position, record.bytes.as_slice())
             .map_err(storage_error)?;
+        for blob in &record.blobs {
+            self.blobs.add(blob)?;
+        }
         self.records_by_uuid
             .insert(record.uuid, position)
             .map_err(storage_error)?;
@@ -245,6 +254,7 @@ impl<'t> Writer<'t> {
                 .map_err(storage_error)?;
         }
         self.spend.flush()?;
+        self.blobs.flush()?;
         let state = binary::encode(&self.state)?;
         self.store
             .insert("state", state.as_slice())

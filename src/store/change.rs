@@ -3,6 +3,7 @@
 //! Planning produces it, the committer makes it durable, `apply` writes it. A change carries the heads as they are
 //! after it, so that applying it decides nothing.
 
+use super::blob::NewBlob;
 use super::head::{Head, SessionParts, Totals};
 use crate::UsageCostSource;
 
@@ -49,6 +50,8 @@ pub(super) struct NewRecord {
     pub(super) uuid: u128,
     /// The whole envelope.
     pub(super) bytes: Vec<u8>,
+    /// The large content that was cut out of it, once for each reference.
+    pub(super) blobs: Vec<NewBlob>,
     /// The idempotency key that the row holds.
     pub(super) key: Option<String>,
     /// The usage that it adds to the totals.
@@ -66,13 +69,16 @@ pub(super) struct CountedUsage {
     pub(super) totals: Totals,
 }
 
+impl NewRecord {
+    fn weight(&self) -> usize {
+        let blobs = self.blobs.iter().map(|blob| 64 + blob.bytes.len());
+        128 + self.bytes.len() + blobs.sum::<usize>()
+    }
+}
+
 impl Change {
     /// Bytes that the change holds in the queue, roughly.
     pub(super) fn weight(&self) -> usize {
-        1024 + self
-            .records
-            .iter()
-            .map(|record| 128 + record.bytes.len())
-            .sum::<usize>()
+        1024 + self.records.iter().map(NewRecord::weight).sum::<usize>()
     }
 }

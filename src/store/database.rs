@@ -5,6 +5,7 @@
 //! redb database; they hold the store, which closes and re-opens the database when the next call needs it.
 
 mod failure;
+mod gate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -15,7 +16,9 @@ use redb::{
     ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableError, WriteTransaction,
 };
 
-use failure::{commit_error, damaged, database_error, foreign, needs_reopening};
+use failure::{commit_error, compaction_error, damaged, database_error, foreign, needs_reopening};
+use gate::Gate;
+
 pub(super) use failure::{guarded, io, storage_error, table_error, transaction_error};
 
 use super::backend::{Backend, Overlay, RedbBackend};
@@ -79,6 +82,8 @@ pub(super) struct Database {
     cache_bytes: usize,
     read_only: bool,
     open: RwLock<Option<Open>>,
+    /// Reads and writes go through it; a compaction needs the database alone.
+    gate: Gate,
     trouble: Mutex<Option<Trouble>>,
 }
 
@@ -137,6 +142,7 @@ impl Database {
             cache_bytes,
             read_only,
             open: RwLock::new(Some(open)),
+            gate: Gate::default(),
             trouble: Mutex::new(None),
         };
         Ok((database, identity))
@@ -144,6 +150,7 @@ impl Database {
 
     /// Runs `read` on a consistent snapshot.
     pub(super) fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
+        let _inside = self.gate.enter(false)?;
         let guard = self.usable()?;
         let Some(open) = guard.as_ref() else {
             return Err(self.closed());
@@ -160,6 +167,7 @@ impl Database {
         &self,
         write: impl FnOnce(&WriteTransaction) -> Result<T>,
     ) -> std::result::Result<T, WriteError> {
+        let _inside = self.gate.enter(true).map_err(WriteError::Refused)?;
         let guard = self.usable().map_err(WriteError::Refused)?;
         let database = match guard.as_ref() {
             Some(Open::Writable(database)) => database,
@@ -192,6 +200,29 @@ impl Database {
                 WriteError::Refused(self.note(error))
             }
         })
+    }
+
+    /// Moves the pages of the database to the front of the file and gives back the space behind them, with nobody else
+    /// inside. Waits so long for those who are.
+    pub(super) fn compact(&self, wait: Duration) -> Result<()> {
+        let _alone = self.gate.enter_alone(wait)?;
+        if self.trouble().is_some() {
+            self.recover()?;
+        }
+        let mut guard = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(Open::Writable(database)) = guard.as_mut() else {
+            return Err(self.closed());
+        };
+        let result = guarded(|| {
+            database.compact().map_err(compaction_error)?;
+            // redb's own commits leave out the state of the allocator, without which an open after a crash walks the
+            // file.
+            let mut transaction = database.begin_write().map_err(transaction_error)?;
+            transaction.set_quick_repair(true);
+            transaction.commit().map_err(commit_error)
+        });
+        drop(guard);
+        result.map_err(|error| self.note(error))
     }
 
     /// Whether the last call met an error that closed the database.
@@ -492,6 +523,9 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
     create!(
         STORE,
         LOG,
+        BLOBS,
+        BLOB_PAGES,
+        DICTIONARIES,
         RECORDS_BY_UUID,
         TRANSCRIPTS,
         TRANSCRIPT_RUNS,

@@ -6,13 +6,16 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::apply;
+use super::builder::Compression;
 use super::change::Change;
+use super::codec::Dictionaries;
 use super::commit::{Answer, Committer, GroupOutcome, Queued, indeterminate};
 use super::database::{Database, Identity, WriteError};
+use super::envelope::Packing;
 use super::environment::{Environment, UuidGenerator};
 use super::hash::Seed;
 use super::lock::Locks;
@@ -31,12 +34,16 @@ pub(super) struct Engine {
     pub(super) read_only: bool,
     /// Bytes that one record may have.
     pub(super) record_limit: u64,
+    pub(super) compression: Compression,
+    pub(super) dictionaries: Dictionaries,
     pub(super) environment: Arc<dyn Environment>,
     pub(super) uuids: UuidGenerator,
     pub(super) sessions: Sessions,
     pub(super) committer: Committer,
     pub(super) database: Database,
     pub(super) readers: super::stats::Readers,
+    /// Held by the compaction under way.
+    pub(super) compacting: Mutex<()>,
     next_transcript: AtomicU64,
     /// Held as long as the store is open; released after the database is closed.
     _locks: Option<Locks>,
@@ -77,6 +84,7 @@ pub(super) struct Parts {
     pub(super) destination: String,
     pub(super) read_only: bool,
     pub(super) record_limit: u64,
+    pub(super) compression: Compression,
     pub(super) environment: Arc<dyn Environment>,
     pub(super) database: Database,
     pub(super) locks: Option<Locks>,
@@ -91,12 +99,15 @@ impl Engine {
             destination: parts.destination,
             read_only: parts.read_only,
             record_limit: parts.record_limit,
+            compression: parts.compression,
+            dictionaries: Dictionaries::default(),
             uuids: UuidGenerator::new(Arc::clone(&parts.environment), state.last_uuid),
             environment: parts.environment,
             sessions: Sessions::default(),
             committer: Committer::new(state.sequence),
             database: parts.database,
             readers: super::stats::Readers::default(),
+            compacting: Mutex::new(()),
             next_transcript: AtomicU64::new(identity.last_transcript.saturating_add(1)),
             _locks: parts.locks,
         }
@@ -105,13 +116,26 @@ impl Engine {
     /// Reads on one snapshot.
     pub(super) fn read<T>(&self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
         let _registered = self.readers.begin();
-        self.database
-            .read(|transaction| read(&mut Reader::new(transaction, &self.seed)?))
+        self.database.read(|transaction| {
+            read(&mut Reader::new(
+                transaction,
+                &self.seed,
+                &self.dictionaries,
+            )?)
+        })
     }
 
     /// The number of a transcript that is about to be created. Numbers ascend; a refused creation leaves a gap.
     pub(super) fn new_transcript(&self) -> u64 {
         self.next_transcript.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How new records are stored.
+    pub(super) fn packing(&self) -> Packing<'_> {
+        Packing {
+            seed: &self.seed,
+            lz4: self.compression == Compression::Lz4,
+        }
     }
 
     /// Refuses writes to a store that was opened for reading.

@@ -7,12 +7,16 @@ use std::sync::Arc;
 use serde_json::json;
 use uuid::Uuid;
 
+use super::blob::BlobRef;
+use super::codec::Dictionary;
+use super::envelope::{Contents, Packing};
 use super::hash::RowHashes;
+use super::hash::Seed;
 use super::head::{Birth, Context, Head, Range, RunTail, ToolsRef, Transcript};
 use super::record::{self, Address, Body, Kind, Marker, RowRef, encode_marker, encode_row};
 use crate::spend::{Money, SpendTally};
 use crate::{
-    MessageUsage, ToolFailure, TranscriptMessage, TranscriptMeta, TranscriptPart,
+    Error, MessageUsage, Result, ToolFailure, TranscriptMessage, TranscriptMeta, TranscriptPart,
     TranscriptToolCall, TurnUsage, UsageCostSource,
 };
 
@@ -34,6 +38,27 @@ fn bytes(hex: &str) -> Vec<u8> {
         .chunks(2)
         .map(|pair| pair[0] << 4 | pair[1])
         .collect()
+}
+
+/// Where nothing is stored elsewhere.
+struct Nowhere;
+
+impl Contents for Nowhere {
+    fn append(&self, _: &BlobRef, _: &mut Vec<u8>) -> Result<()> {
+        Err(Error::other("nothing was cut out"))
+    }
+
+    fn dictionary(&self, _: u32) -> Result<Arc<Dictionary>> {
+        Err(Error::other("there is no dictionary"))
+    }
+}
+
+fn plain(seed: &Seed) -> Packing<'_> {
+    Packing { seed, lz4: false }
+}
+
+fn seed() -> Seed {
+    Seed::from_bytes([7; 32])
 }
 
 fn address() -> Address {
@@ -95,6 +120,7 @@ const ROW: &str = "
 fn a_row_keeps_its_bytes() {
     let message = row();
     let encoded = encode_row(
+        plain(&seed()),
         Kind::Row,
         address(),
         &RowRef {
@@ -111,10 +137,10 @@ fn a_row_keeps_its_bytes() {
         },
     )
     .unwrap();
-    assert_eq!(hex(&encoded), hex(&bytes(ROW)));
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(ROW)));
 
     let golden = bytes(ROW);
-    let opened = record::open(&golden, 0).unwrap();
+    let opened = record::open(&golden, 0, &Nowhere).unwrap();
     assert_eq!((opened.kind, opened.address), (Kind::Row, address()));
     let stored = opened.row().unwrap();
     assert_eq!(stored.message, message);
@@ -142,6 +168,7 @@ fn a_row_with_media_and_a_legacy_string_keeps_its_bytes() {
         whole: 3,
     };
     let encoded = encode_row(
+        plain(&seed()),
         Kind::MarkerRow,
         address(),
         &RowRef {
@@ -154,10 +181,10 @@ fn a_row_with_media_and_a_legacy_string_keeps_its_bytes() {
         },
     )
     .unwrap();
-    assert_eq!(hex(&encoded), hex(&bytes(MEDIA_ROW)));
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(MEDIA_ROW)));
 
     let golden = bytes(MEDIA_ROW);
-    let opened = record::open(&golden, 0).unwrap();
+    let opened = record::open(&golden, 0, &Nowhere).unwrap();
     assert_eq!(opened.hashes().unwrap(), hashes);
     let stored = opened.row().unwrap();
     assert_eq!(
@@ -191,11 +218,11 @@ fn a_compaction_keeps_its_bytes() {
         request_id: Some("req-9".to_owned()),
         metadata: Some(json!({"trigger": "tokens"})),
     };
-    let encoded = encode_marker(address(), &marker).unwrap();
-    assert_eq!(hex(&encoded), hex(&bytes(MARKER)));
+    let encoded = encode_marker(plain(&seed()), address(), &marker).unwrap();
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(MARKER)));
 
     let golden = bytes(MARKER);
-    let Body::Marker(read) = record::open(&golden, 0).unwrap().body().unwrap() else {
+    let Body::Marker(read) = record::open(&golden, 0, &Nowhere).unwrap().body().unwrap() else {
         panic!("a marker reads back as one");
     };
     assert_eq!(read.replacement, marker.replacement);
