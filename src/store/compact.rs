@@ -169,8 +169,16 @@ impl Engine {
         };
         let sizes = || FileSizes::of(self.path.as_deref());
         let before = sizes()?;
+        // What is written from here on is as it should be, and left alone.
+        let bounds = self.read(|reader| {
+            let last = reader.log()?.rest().last().map_err(storage_error)?;
+            Ok(Bounds {
+                last: last.map_or(0, |(last, _)| last.value()),
+                stream: reader.large_contents()?.1,
+            })
+        })?;
         let live = self.live_positions()?;
-        let survey = self.survey(&live)?;
+        let survey = self.survey(bounds, &live)?;
         let mut packer = Packer::new(self, &survey)?;
         let records = self.move_records(&live, &survey, &mut packer, &mut options)?;
         let contents = self.move_contents(&survey, &mut packer, &mut options)?;
@@ -218,8 +226,11 @@ impl Engine {
     }
 
     /// Looks at every record, without unpacking any but some samples.
-    fn survey(&self, live: &[u64]) -> Result<Survey> {
-        let mut survey = Survey::default();
+    fn survey(&self, bounds: Bounds, live: &[u64]) -> Result<Survey> {
+        let mut survey = Survey {
+            bounds,
+            ..Survey::default()
+        };
         let mut next = 0;
         loop {
             let page = self.read(|reader| {
@@ -233,7 +244,7 @@ impl Engine {
                 survey.stride = ((rows + moved) / SAMPLES).max(1);
                 let mut seen = 0;
                 for table in compacted.iter().chain([log.rest()]) {
-                    for entry in table.range(next..).map_err(storage_error)? {
+                    for entry in table.range(next..=bounds.last).map_err(storage_error)? {
                         if seen == PAGE_ROWS {
                             break;
                         }
@@ -245,7 +256,7 @@ impl Engine {
                 }
                 Ok(seen)
             })?;
-            if page == 0 {
+            if page < PAGE_ROWS {
                 return Ok(survey);
             }
         }
@@ -271,7 +282,7 @@ impl Engine {
                 for entry in reader
                     .log()?
                     .rest()
-                    .range(..survey.last)
+                    .range(..survey.bounds.last)
                     .map_err(storage_error)?
                 {
                     let (position, record) = entry.map_err(storage_error)?;
@@ -303,7 +314,9 @@ impl Engine {
         packer: &mut Packer,
         options: &mut CompactOptions<'_>,
     ) -> Result<u64> {
-        let (entries, end) = self.read(|reader| reader.large_contents())?;
+        let end = survey.bounds.stream;
+        let (mut entries, _) = self.read(|reader| reader.large_contents())?;
+        entries.retain(|(_, entry)| entry.offset < end);
         let starts: Vec<u64> = entries.iter().map(|(_, it)| it.offset).collect();
         let mut rewritten = 0;
         let mut kept_to = 0;
@@ -341,33 +354,19 @@ impl Engine {
                         gap = false;
                     }
                     bytes += 64 + rewrite.bytes.as_ref().map_or(0, Vec::len);
-                    batch.push((*hash, entry.offset, rewrite, freed));
+                    batch.push(Repacked {
+                        hash: *hash,
+                        offset: entry.offset,
+                        rewrite,
+                        freed,
+                    });
                 }
                 Ok(())
             })?;
-            self.change(|transaction| {
-                let mut blobs = Blobs::open(transaction)?;
-                for (hash, offset, rewrite, freed) in &batch {
-                    // Its references may have changed meanwhile.
-                    let Some(entry) = blobs.get(*hash)?.filter(|it| it.offset == *offset) else {
-                        continue;
-                    };
-                    match &rewrite.bytes {
-                        None => blobs.mark(*hash, rewrite.entry(entry, *offset, entry.stored)),
-                        Some(bytes) => blobs.store(*hash, bytes, |offset| {
-                            rewrite.entry(entry, offset, bytes.len() as u64)
-                        })?,
-                    }
-                    for page in freed {
-                        blobs.remove_page(*page)?;
-                    }
-                }
-                blobs.flush()
-            })?;
-            rewritten += batch
-                .iter()
-                .filter(|(_, _, it, _)| it.bytes.is_some())
-                .count() as u64;
+            if !batch.is_empty() {
+                self.change(|transaction| repack_contents(transaction, &batch))?;
+            }
+            rewritten += batch.iter().filter(|it| it.rewrite.bytes.is_some()).count() as u64;
             let done = rest.peek().map_or(entries.len(), |(_, next)| next - 1);
             options.report(CompactStep::Content, done as u64, entries.len() as u64);
         }
@@ -437,6 +436,43 @@ fn take_place(transaction: &WriteTransaction) -> Result<()> {
         .map_err(table_error)
 }
 
+/// Large content that was looked at, and the pages that become free if it moves.
+struct Repacked {
+    hash: u128,
+    /// Where it was.
+    offset: u64,
+    rewrite: Rewrite,
+    freed: Vec<u64>,
+}
+
+fn repack_contents(transaction: &WriteTransaction, batch: &[Repacked]) -> Result<()> {
+    let mut blobs = Blobs::open(transaction)?;
+    for it in batch {
+        // Its references may have changed meanwhile.
+        let Some(entry) = blobs.get(it.hash)?.filter(|now| now.offset == it.offset) else {
+            continue;
+        };
+        match &it.rewrite.bytes {
+            None => blobs.mark(it.hash, it.rewrite.entry(entry, it.offset, entry.stored)),
+            Some(bytes) => blobs.store(it.hash, bytes, |offset| {
+                it.rewrite.entry(entry, offset, bytes.len() as u64)
+            })?,
+        }
+        for page in &it.freed {
+            blobs.remove_page(*page)?;
+        }
+    }
+    blobs.flush()
+}
+
+/// Where log and stream of large content end when a compaction begins.
+#[derive(Clone, Copy, Default)]
+struct Bounds {
+    /// The position of the last record.
+    last: u64,
+    stream: u64,
+}
+
 /// What is in the log.
 #[derive(Default)]
 struct Survey {
@@ -444,8 +480,7 @@ struct Survey {
     bytes: u64,
     /// Bytes of records that were not packed for what they are now.
     wanting: u64,
-    /// The position of the last record.
-    last: u64,
+    bounds: Bounds,
     /// Whether a compaction was cut off.
     unfinished: bool,
     live_contents: HashSet<u128>,
@@ -468,7 +503,6 @@ impl Survey {
         let (level, contents) = envelope::packing_of(bytes)?;
         self.records += 1;
         self.bytes += bytes.len() as u64;
-        self.last = self.last.max(position);
         if level < wanted.level() {
             self.wanting += bytes.len() as u64;
         }

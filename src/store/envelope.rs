@@ -31,6 +31,9 @@ const LEVEL_SHIFT: u8 = 3;
 /// it is cut out too.
 const INLINE_BYTES: usize = 4000;
 
+/// Room is made for so much content before it is read.
+const MAX_AHEAD_BYTES: u64 = 4 << 20;
+
 /// Nothing shorter is cut out.
 const SCRAP_BYTES: usize = 256;
 
@@ -237,7 +240,13 @@ impl<'a> Envelope<'a> {
             return Ok(Cow::Borrowed(&self.inline));
         }
         let beyond = || damaged("a reference lies outside of it");
-        let mut whole = Vec::with_capacity(self.inline.len() + LARGE_BYTES);
+        // Not more than what one record may have, whatever a damaged length says: the rest grows as it is read.
+        let elsewhere = self.references.iter().map(|it| it.len);
+        let elsewhere = elsewhere
+            .fold(0u64, u64::saturating_add)
+            .min(MAX_AHEAD_BYTES);
+        let elsewhere = usize::try_from(elsewhere).unwrap_or_default();
+        let mut whole = Vec::with_capacity(self.inline.len() + elsewhere);
         let mut rest: &[u8] = &self.inline;
         for reference in &self.references {
             let gap = usize::try_from(reference.gap).map_err(|_| beyond())?;

@@ -24,6 +24,8 @@ pub(in crate::store) struct Contents<'t> {
     dictionaries: &'t Dictionaries,
     tables: OnceCell<Tables>,
     kept: RefCell<Kept>,
+    /// Room for what is being unpacked.
+    packed: RefCell<Vec<u8>>,
 }
 
 struct Tables {
@@ -44,6 +46,7 @@ impl<'t> Contents<'t> {
             dictionaries,
             tables: OnceCell::new(),
             kept: RefCell::default(),
+            packed: RefCell::default(),
         }
     }
 
@@ -96,7 +99,8 @@ impl<'t> Contents<'t> {
         if codec == Codec::Plain {
             self.stored(blob, out)?;
         } else {
-            let mut packed = Vec::new();
+            let mut packed = self.packed.borrow_mut();
+            packed.clear();
             self.stored(blob, &mut packed)?;
             codec::unpack(codec, &packed, out, |id| self.dictionary(id))?;
         }
