@@ -34,14 +34,26 @@ pub enum Durability {
     Immediate,
 }
 
-/// How records are compressed.
+/// How records are compressed as they are written. [`Store::compact`] packs them more tightly later, whatever this
+/// says.
+///
+/// Measured on the strings of real transcripts (18 MB of JSONL, lognormal with a median of 900 bytes, all rows live), as
+/// bytes on disk and time of a resume, relative to the JSONL and its typed parse:
+///
+/// | | on disk | resume |
+/// |---|---|---|
+/// | `None` | 1.07 | 0.5 |
+/// | `Lz4` | 0.56 | 0.8 |
+/// | either, after a compaction | 0.55 | 0.8 |
+/// | either, after a compaction, nearly all rows history | 0.30 | |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Not at all.
+    /// Not at all: a resume is fastest.
     #[default]
     None,
-    /// With lz4, where it saves an eighth of a record, or three tenths of content that is stored once.
+    /// With lz4, where that saves an eighth of a record of 512 bytes or more, or three tenths of content of 4 KiB or
+    /// more.
     Lz4,
 }
 
