@@ -12,9 +12,30 @@ const SIGMA: f64 = 1.5;
 const MAX_BYTES: f64 = 400_000.0;
 
 const WORDS: [&str; 24] = [
-    "harbour", "tide", "vessel", "weather", "forecast", "ledger", "invoice", "schedule",
-    "customer", "warehouse", "container", "pressure", "the", "of", "and", "to", "in", "is", "that",
-    "for", "with", "as", "was", "on",
+    "harbour",
+    "tide",
+    "vessel",
+    "weather",
+    "forecast",
+    "ledger",
+    "invoice",
+    "schedule",
+    "customer",
+    "warehouse",
+    "container",
+    "pressure",
+    "the",
+    "of",
+    "and",
+    "to",
+    "in",
+    "is",
+    "that",
+    "for",
+    "with",
+    "as",
+    "was",
+    "on",
 ];
 
 /// A random number generator that gives the same numbers in every run (`SplitMix64`).
@@ -38,8 +59,7 @@ impl Random {
     }
 
     fn length(&mut self) -> f64 {
-        let normal =
-            (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
+        let normal = (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos();
         (MEDIAN_BYTES * (SIGMA * normal).exp()).clamp(20.0, MAX_BYTES)
     }
 }
@@ -65,11 +85,19 @@ pub fn texts(folder: Option<&Path>, count: usize) -> Result<Vec<String>> {
             at = random.below(1000);
             continue;
         }
-        let (start, end) = (text.floor_char_boundary(at), text.floor_char_boundary(at + length));
+        let (start, end) = (boundary(&text, at), boundary(&text, at + length));
         texts.push(text[start..end].to_owned());
         at += length;
     }
     Ok(texts)
+}
+
+/// The start of the character that `at` lies in.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at)
+        .rev()
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or_default()
 }
 
 fn words(random: &mut Random, bytes: usize) -> String {

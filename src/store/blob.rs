@@ -18,7 +18,7 @@ pub(super) const LARGE_BYTES: usize = 4096;
 pub(super) const PAGE_BYTES: u64 = 4080;
 
 /// New content, planned.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Encode, Decode)]
 pub(super) struct NewBlob {
     pub(super) hash: u128,
     /// Bytes of the content itself.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use bincode::{Decode, Encode};
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::binary;
@@ -16,14 +17,15 @@ use crate::{Error, Result};
 /// Measured: level 9 takes seven times as long for a tenth less.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Nothing that this module packs is longer.
-const MAX_BYTES: u64 = 1 << 30;
+/// No record is longer.
+pub(super) const MAX_BYTES: u64 = 1 << 30;
 
-/// The most that zstd makes of one byte, roughly.
-const MAX_RATIO: u64 = 1 << 17;
+/// The most that can come out of one byte, roughly.
+const MAX_LZ4_RATIO: u64 = 256;
+const MAX_ZSTD_RATIO: u64 = 1 << 16;
 
 /// How bytes are stored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 pub(super) enum Codec {
     #[default]
     Plain,
@@ -159,10 +161,11 @@ impl Dictionaries {
     }
 }
 
-/// Unpacks `packed` behind what is in `out`. `dictionary` finds a dictionary by its id.
+/// Unpacks `packed`, at most `limit` bytes, behind what is in `out`. `dictionary` finds a dictionary by its id.
 pub(super) fn unpack(
     codec: Codec,
     packed: &[u8],
+    limit: u64,
     out: &mut Vec<u8>,
     dictionary: impl FnOnce(u32) -> Result<Arc<Dictionary>>,
 ) -> Result<()> {
@@ -173,7 +176,12 @@ pub(super) fn unpack(
     }
     let (len, rest): (u64, _) = binary::decode_prefix(packed, WHAT)?;
     // A length that lies must not make us ask for more memory than the bytes can be worth.
-    if len > MAX_BYTES.min((rest.len() as u64).saturating_mul(MAX_RATIO)) {
+    let ratio = if codec == Codec::Lz4 {
+        MAX_LZ4_RATIO
+    } else {
+        MAX_ZSTD_RATIO
+    };
+    if len > limit.min((rest.len() as u64).saturating_mul(ratio)) {
         return Err(damaged());
     }
     let start = out.len();
@@ -225,7 +233,7 @@ mod tests {
             (Codec::Zstd, zstd.pack(&text).unwrap()),
         ] {
             let mut out = b"before".to_vec();
-            unpack(codec, &packed, &mut out, no_dictionary).unwrap();
+            unpack(codec, &packed, MAX_BYTES, &mut out, no_dictionary).unwrap();
             assert_eq!(out, [b"before".as_slice(), &text].concat());
             assert!(codec == Codec::Plain || packed.len() < text.len() / 2);
         }
@@ -239,12 +247,23 @@ mod tests {
         let packed = Zstd::new(&dictionary).unwrap().pack(&texts[9]).unwrap();
         assert!(packed.len() < texts[9].len() / 2, "{}", packed.len());
         let mut out = Vec::new();
-        unpack(Codec::Zstd, &packed, &mut out, |id| {
+        unpack(Codec::Zstd, &packed, MAX_BYTES, &mut out, |id| {
             assert_eq!(id, 7);
             Ok(Arc::clone(&dictionary))
         })
         .unwrap();
         assert_eq!(out, texts[9]);
+    }
+
+    #[test]
+    fn nothing_unpacks_to_more_than_it_may() {
+        let text = texts().concat();
+        let packed = pack_lz4(&text).unwrap();
+        for (limit, fits) in [(text.len(), true), (text.len() - 1, false)] {
+            let mut out = Vec::new();
+            let found = unpack(Codec::Lz4, &packed, limit as u64, &mut out, no_dictionary);
+            assert_eq!((found.is_ok(), out.is_empty()), (fits, !fits));
+        }
     }
 
     #[test]
@@ -258,7 +277,7 @@ mod tests {
         );
         for packed in lies {
             for codec in [Codec::Lz4, Codec::Zstd] {
-                let found = unpack(codec, &packed, &mut Vec::new(), no_dictionary);
+                let found = unpack(codec, &packed, MAX_BYTES, &mut Vec::new(), no_dictionary);
                 assert!(matches!(found, Err(Error::Corrupted { .. })), "{packed:?}");
             }
         }

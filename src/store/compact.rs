@@ -513,8 +513,9 @@ impl Survey {
         self.past += bytes.len();
         if position.is_multiple_of(self.stride) {
             let record = Envelope::open(bytes, reader.contents())?;
-            let whole = record.whole(reader.contents())?;
-            let sample = whole.get(..SAMPLE_BYTES).unwrap_or(&whole);
+            let mut room = Vec::new();
+            let whole = record.whole(reader.contents(), &mut room)?;
+            let sample = whole.get(..SAMPLE_BYTES).unwrap_or(whole);
             self.samples.push(sample.to_vec());
         }
         Ok(())

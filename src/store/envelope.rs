@@ -10,12 +10,13 @@
 //! holds through every packing. The content that a reference names has a checksum of its own.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::binary::{self, Noting};
 use super::blob::{BlobRef, LARGE_BYTES, NewBlob};
-use super::codec::{self, Codec, Dictionary, Zstd, pack_lz4};
+use super::codec::{self, Codec, Dictionary, MAX_BYTES, Zstd, pack_lz4};
 use super::hash::Seed;
 use crate::{Error, Result};
 
@@ -30,9 +31,6 @@ const LEVEL_SHIFT: u8 = 3;
 /// A record that is larger than this, without what was cut out, would take two pages of the database: what is left of
 /// it is cut out too.
 const INLINE_BYTES: usize = 4000;
-
-/// Room is made for so much content before it is read.
-const MAX_AHEAD_BYTES: u64 = 4 << 20;
 
 /// Nothing shorter is cut out.
 const SCRAP_BYTES: usize = 256;
@@ -66,6 +64,9 @@ pub(super) trait Contents {
 
     /// A dictionary.
     fn dictionary(&self, id: u32) -> Result<Arc<Dictionary>>;
+
+    /// Room for a record with its content, used again for the next.
+    fn room(&self) -> &RefCell<Vec<u8>>;
 }
 
 /// A record in the making, with room for its envelope.
@@ -205,7 +206,7 @@ impl<'a> Stored<'a> {
             Cow::Borrowed(self.packed)
         } else {
             let mut plain = Vec::new();
-            codec::unpack(self.codec, self.packed, &mut plain, |id| {
+            codec::unpack(self.codec, self.packed, MAX_BYTES, &mut plain, |id| {
                 contents.dictionary(id)
             })?;
             Cow::Owned(plain)
@@ -234,29 +235,27 @@ impl<'a> Envelope<'a> {
         })
     }
 
-    /// The whole record, with what is stored elsewhere.
-    pub(super) fn whole(&self, contents: &dyn Contents) -> Result<Cow<'_, [u8]>> {
+    /// The whole record, with what is stored elsewhere, for which `room` gives room.
+    pub(super) fn whole<'w>(
+        &'w self,
+        contents: &dyn Contents,
+        room: &'w mut Vec<u8>,
+    ) -> Result<&'w [u8]> {
         if self.references.is_empty() {
-            return Ok(Cow::Borrowed(&self.inline));
+            return Ok(&self.inline);
         }
         let beyond = || damaged("a reference lies outside of it");
-        // Not more than what one record may have, whatever a damaged length says: the rest grows as it is read.
-        let elsewhere = self.references.iter().map(|it| it.len);
-        let elsewhere = elsewhere
-            .fold(0u64, u64::saturating_add)
-            .min(MAX_AHEAD_BYTES);
-        let elsewhere = usize::try_from(elsewhere).unwrap_or_default();
-        let mut whole = Vec::with_capacity(self.inline.len() + elsewhere);
+        room.clear();
         let mut rest: &[u8] = &self.inline;
         for reference in &self.references {
             let gap = usize::try_from(reference.gap).map_err(|_| beyond())?;
             let inline;
             (inline, rest) = rest.split_at_checked(gap).ok_or_else(beyond)?;
-            whole.extend_from_slice(inline);
-            contents.append(reference, &mut whole)?;
+            room.extend_from_slice(inline);
+            contents.append(reference, room)?;
         }
-        whole.extend_from_slice(rest);
-        Ok(Cow::Owned(whole))
+        room.extend_from_slice(rest);
+        Ok(room)
     }
 }
 
@@ -287,7 +286,9 @@ pub(super) fn repack(
     let (codec, packed) = if packed.len() < stored.packed.len() && pays(inline.len(), packed.len())
     {
         let mut unpacked = Vec::with_capacity(inline.len());
-        codec::unpack(codec, &packed, &mut unpacked, |id| contents.dictionary(id))?;
+        codec::unpack(codec, &packed, MAX_BYTES, &mut unpacked, |id| {
+            contents.dictionary(id)
+        })?;
         if unpacked != *inline {
             return Err(damaged("it does not unpack to what was packed"));
         }

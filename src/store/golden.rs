@@ -1,6 +1,7 @@
 //! The bytes of the file format, held still: what these tests encode must come out as it stands here, and what stands
 //! here must read back. A change of either is a change of the format.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -41,7 +42,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// Where nothing is stored elsewhere.
-struct Nowhere;
+#[derive(Default)]
+struct Nowhere(RefCell<Vec<u8>>);
 
 impl Contents for Nowhere {
     fn append(&self, _: &BlobRef, _: &mut Vec<u8>) -> Result<()> {
@@ -50,6 +52,10 @@ impl Contents for Nowhere {
 
     fn dictionary(&self, _: u32) -> Result<Arc<Dictionary>> {
         Err(Error::other("there is no dictionary"))
+    }
+
+    fn room(&self) -> &RefCell<Vec<u8>> {
+        &self.0
     }
 }
 
@@ -140,7 +146,8 @@ fn a_row_keeps_its_bytes() {
     assert_eq!(hex(&encoded.bytes), hex(&bytes(ROW)));
 
     let golden = bytes(ROW);
-    let opened = record::open(&golden, 0, &Nowhere).unwrap();
+    let nowhere = Nowhere::default();
+    let opened = record::open(&golden, 0, &nowhere).unwrap();
     assert_eq!((opened.kind, opened.address), (Kind::Row, address()));
     let stored = opened.row().unwrap();
     assert_eq!(stored.message, message);
@@ -184,7 +191,8 @@ fn a_row_with_media_and_a_legacy_string_keeps_its_bytes() {
     assert_eq!(hex(&encoded.bytes), hex(&bytes(MEDIA_ROW)));
 
     let golden = bytes(MEDIA_ROW);
-    let opened = record::open(&golden, 0, &Nowhere).unwrap();
+    let nowhere = Nowhere::default();
+    let opened = record::open(&golden, 0, &nowhere).unwrap();
     assert_eq!(opened.hashes().unwrap(), hashes);
     let stored = opened.row().unwrap();
     assert_eq!(
@@ -222,7 +230,8 @@ fn a_compaction_keeps_its_bytes() {
     assert_eq!(hex(&encoded.bytes), hex(&bytes(MARKER)));
 
     let golden = bytes(MARKER);
-    let Body::Marker(read) = record::open(&golden, 0, &Nowhere).unwrap().body().unwrap() else {
+    let nowhere = Nowhere::default();
+    let Body::Marker(read) = record::open(&golden, 0, &nowhere).unwrap().body().unwrap() else {
         panic!("a marker reads back as one");
     };
     assert_eq!(read.replacement, marker.replacement);
@@ -319,6 +328,7 @@ fn a_head_keeps_its_bytes() {
 struct Elsewhere {
     content: String,
     dictionary: Vec<u8>,
+    room: RefCell<Vec<u8>>,
 }
 
 impl Contents for Elsewhere {
@@ -336,6 +346,10 @@ impl Contents for Elsewhere {
         assert_eq!(id, 3);
         Ok(Arc::new(Dictionary::new(id, self.dictionary.clone())))
     }
+
+    fn room(&self) -> &RefCell<Vec<u8>> {
+        &self.room
+    }
 }
 
 /// Large content between two small ones, and where it is found.
@@ -347,6 +361,7 @@ fn large_row() -> (TranscriptMessage, Elsewhere) {
     let elsewhere = Elsewhere {
         content,
         dictionary: b"tool_result call_1 row- Wind from the west".to_vec(),
+        room: RefCell::default(),
     };
     (row, elsewhere)
 }
@@ -386,7 +401,8 @@ fn a_row_whose_content_is_stored_elsewhere_keeps_its_bytes() {
     let opened = record::open(&golden, 0, &elsewhere).unwrap();
     assert_eq!(opened.row().unwrap().message, row);
     // Neither header nor hashes need the content.
-    let opened = record::open(&golden, 0, &Nowhere).unwrap();
+    let nowhere = Nowhere::default();
+    let opened = record::open(&golden, 0, &nowhere).unwrap();
     assert_eq!(opened.hashes().unwrap().whole, 2);
     assert!(opened.row().is_err());
 }

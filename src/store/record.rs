@@ -435,7 +435,8 @@ impl Opened<'_> {
 
     /// Decodes the body.
     pub(super) fn body(&self) -> Result<Body> {
-        let whole = self.envelope.whole(self.contents)?;
+        let mut room = self.contents.room().borrow_mut();
+        let whole = self.envelope.whole(self.contents, &mut room)?;
         let body = whole.get(self.header..).unwrap_or_default();
         self.parse(body).map_err(|_| self.damaged())
     }

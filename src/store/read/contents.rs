@@ -26,6 +26,8 @@ pub(in crate::store) struct Contents<'t> {
     kept: RefCell<Kept>,
     /// Room for what is being unpacked.
     packed: RefCell<Vec<u8>>,
+    /// Room for a record with its content.
+    room: RefCell<Vec<u8>>,
 }
 
 struct Tables {
@@ -47,6 +49,7 @@ impl<'t> Contents<'t> {
             tables: OnceCell::new(),
             kept: RefCell::default(),
             packed: RefCell::default(),
+            room: RefCell::default(),
         }
     }
 
@@ -102,7 +105,7 @@ impl<'t> Contents<'t> {
             let mut packed = self.packed.borrow_mut();
             packed.clear();
             self.stored(blob, &mut packed)?;
-            codec::unpack(codec, &packed, out, |id| self.dictionary(id))?;
+            codec::unpack(codec, &packed, blob.len, out, |id| self.dictionary(id))?;
         }
         let content = out.get(start..).unwrap_or_default();
         if content.len() as u64 != blob.len || crc32fast::hash(content) != blob.crc {
@@ -114,7 +117,9 @@ impl<'t> Contents<'t> {
     /// Whether packed bytes unpack to the content again.
     pub(in crate::store) fn verify(&self, codec: Codec, packed: &[u8], plain: &[u8]) -> Result<()> {
         let mut unpacked = Vec::with_capacity(plain.len());
-        codec::unpack(codec, packed, &mut unpacked, |id| self.dictionary(id))?;
+        codec::unpack(codec, packed, plain.len() as u64, &mut unpacked, |id| {
+            self.dictionary(id)
+        })?;
         if unpacked == plain {
             Ok(())
         } else {
@@ -170,6 +175,10 @@ impl envelope::Contents for Contents<'_> {
 
     fn dictionary(&self, id: u32) -> Result<Arc<Dictionary>> {
         Contents::dictionary(self, id)
+    }
+
+    fn room(&self) -> &RefCell<Vec<u8>> {
+        &self.room
     }
 }
 
