@@ -80,11 +80,13 @@ impl<'t> Reader<'t> {
         head: &Head,
     ) -> Result<Vec<TranscriptMessage>> {
         let ranges = self.context_ranges(id, head)?;
-        let mut positions = Vec::with_capacity(capacity(head.context.rows));
-        for range in ranges {
-            positions.extend(self.positions(range)?);
-        }
-        let messages = self.rows(&positions)?;
+        let mut messages = Vec::with_capacity(capacity(head.context.rows));
+        self.context_rows(&ranges, |_, record| {
+            if record.is_row() {
+                messages.push(record.row()?.message);
+            }
+            Ok(())
+        })?;
         if messages.len() as u64 != head.context.rows {
             return Err(missing(
                 "a row of a context",

@@ -1,6 +1,5 @@
 //! Reading: every look-up and every walk over the log, each on one snapshot.
 
-mod bulk;
 pub(super) mod contents;
 pub(super) mod context;
 pub(super) mod display;
@@ -31,7 +30,6 @@ use log::Log;
 pub(super) struct Reader<'t> {
     pub(super) transaction: &'t ReadTransaction,
     pub(super) seed: &'t Seed,
-    dictionaries: &'t Dictionaries,
     transcripts: ReadOnlyTable<u64, &'static [u8]>,
     log: OnceCell<Log<'t>>,
     contents: Contents<'t>,
@@ -50,7 +48,6 @@ impl<'t> Reader<'t> {
         Ok(Self {
             transaction,
             seed,
-            dictionaries,
             transcripts: transaction
                 .open_table(tables::TRANSCRIPTS)
                 .map_err(table_error)?,
