@@ -33,7 +33,7 @@ pub(super) struct NewBlob {
 impl NewBlob {
     pub(super) fn new(seed: &Seed, content: &[u8], lz4: bool) -> Result<Self> {
         let packed = if lz4 { Some(pack_lz4(content)?) } else { None };
-        let (codec, bytes) = match packed.filter(|packed| pays(content.len(), packed.len())) {
+        let (codec, bytes) = match packed.filter(|it| Codec::Lz4.pays(content.len(), it.len())) {
             Some(packed) => (Codec::Lz4, packed),
             None => (Codec::Plain, content.to_vec()),
         };
@@ -45,11 +45,6 @@ impl NewBlob {
             bytes,
         })
     }
-}
-
-/// Whether packing large content is worth unpacking it. Base64, which shrinks to three quarters, is not.
-pub(super) fn pays(plain: usize, packed: usize) -> bool {
-    packed <= plain / 10 * 7
 }
 
 /// What a record says of content that was cut out of it.

@@ -42,18 +42,17 @@ pub enum Durability {
 ///
 /// | | on disk | resume |
 /// |---|---|---|
-/// | `None` | 1.07 | 0.5 |
-/// | `Lz4` | 0.56 | 0.8 |
-/// | either, after a compaction | 0.55 | 0.8 |
-/// | either, after a compaction, nearly all rows history | 0.30 | |
+/// | `None` | 1.07 | 0.5 to 0.6 |
+/// | `Lz4` | 0.6 | 0.7 to 0.9 |
+/// | either, after a compaction | 0.6 | 0.7 to 0.9 |
+/// | either, after a compaction, nearly all rows history | 0.3 | |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
     /// Not at all: a resume is fastest.
     #[default]
     None,
-    /// With lz4, where that saves an eighth of a record of 512 bytes or more, or three tenths of content of 4 KiB or
-    /// more.
+    /// With lz4, where that saves a quarter: records of 512 bytes and more, and large content.
     Lz4,
 }
 

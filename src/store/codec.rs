@@ -42,6 +42,15 @@ impl Codec {
         }
     }
 
+    /// Whether packing is worth unpacking. Base64 does not shrink so far with either.
+    pub(super) fn pays(self, plain: usize, packed: usize) -> bool {
+        match self {
+            Self::Plain => false,
+            Self::Lz4 => packed <= plain / 4 * 3,
+            Self::Zstd => packed <= plain / 10 * 7,
+        }
+    }
+
     pub(super) fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Plain),

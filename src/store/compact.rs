@@ -20,7 +20,7 @@ use redb::{ReadableTable as _, ReadableTableMetadata as _, WriteTransaction};
 
 use super::apply::Blobs;
 use super::binary;
-use super::blob::{self, Blob, PAGE_BYTES};
+use super::blob::{Blob, PAGE_BYTES};
 use super::codec::{Codec, Dictionary, Zstd, pack_lz4};
 use super::database::{WriteError, storage_error, table_error};
 use super::engine::Engine;
@@ -595,7 +595,7 @@ impl Packer {
                 Use::Live => (Codec::Lz4, pack_lz4(&plain)?),
                 Use::Past => (Codec::Zstd, self.zstd.pack(&plain)?),
             };
-            if (packed.len() as u64) < entry.stored && blob::pays(plain.len(), packed.len()) {
+            if (packed.len() as u64) < entry.stored && codec.pays(plain.len(), packed.len()) {
                 reader.contents().verify(codec, &packed, &plain)?;
                 return Ok(Some(Rewrite {
                     codec,

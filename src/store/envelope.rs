@@ -114,7 +114,7 @@ pub(super) fn seal(plain: Noting, head: usize, packing: Packing<'_>) -> Result<E
     let crc = checksum(flags, &[guarded]);
     if packing.lz4 && bytes.len() >= PACKED_BYTES {
         let packed = pack_lz4(bytes.get(inline_at..).unwrap_or_default())?;
-        if pays(bytes.len() - inline_at, packed.len()) {
+        if Codec::Lz4.pays(bytes.len() - inline_at, packed.len()) {
             bytes.truncate(inline_at);
             bytes.extend(packed);
             flags |= Codec::Lz4.code();
@@ -144,11 +144,6 @@ fn cuts(len: usize, head: usize, long: Vec<Range<usize>>) -> Vec<Range<usize>> {
         }
     }
     all
-}
-
-/// Whether packing a record is worth unpacking it.
-fn pays(plain: usize, packed: usize) -> bool {
-    packed <= plain / 8 * 7
 }
 
 fn header(flags: u8, crc: u32) -> [u8; ENVELOPE_BYTES] {
@@ -283,19 +278,19 @@ pub(super) fn repack(
         Some(zstd) => (Codec::Zstd, zstd.pack(&inline)?),
         None => (Codec::Lz4, pack_lz4(&inline)?),
     };
-    let (codec, packed) = if packed.len() < stored.packed.len() && pays(inline.len(), packed.len())
-    {
-        let mut unpacked = Vec::with_capacity(inline.len());
-        codec::unpack(codec, &packed, MAX_BYTES, &mut unpacked, |id| {
-            contents.dictionary(id)
-        })?;
-        if unpacked != *inline {
-            return Err(damaged("it does not unpack to what was packed"));
-        }
-        (codec, Cow::Owned(packed))
-    } else {
-        (stored.codec, Cow::Borrowed(stored.packed))
-    };
+    let (codec, packed) =
+        if packed.len() < stored.packed.len() && codec.pays(inline.len(), packed.len()) {
+            let mut unpacked = Vec::with_capacity(inline.len());
+            codec::unpack(codec, &packed, MAX_BYTES, &mut unpacked, |id| {
+                contents.dictionary(id)
+            })?;
+            if unpacked != *inline {
+                return Err(damaged("it does not unpack to what was packed"));
+            }
+            (codec, Cow::Owned(packed))
+        } else {
+            (stored.codec, Cow::Borrowed(stored.packed))
+        };
     let flags = stored.flags & REFERENCES | codec.code() | (level << LEVEL_SHIFT & LEVEL);
     let mut out = Vec::with_capacity(ENVELOPE_BYTES + stored.reference_bytes.len() + packed.len());
     out.extend_from_slice(&header(flags, stored.crc));
