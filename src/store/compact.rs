@@ -52,7 +52,7 @@ const DICTIONARY_PART: usize = 64;
 const DICTIONARY_BYTES: std::ops::RangeInclusive<usize> = 16 << 10..=112 << 10;
 
 /// The space is asked back so many times while that still makes the file smaller.
-const SHRINK_ROUNDS: usize = 4;
+const SHRINK_ROUNDS: usize = 6;
 
 const DEFAULT_WAIT: Duration = Duration::from_secs(5);
 
@@ -183,11 +183,14 @@ impl Engine {
         let records = self.move_records(&live, &survey, &mut packer, &mut options)?;
         let contents = self.move_contents(&survey, &mut packer, &mut options)?;
         let mut last = sizes()?.file;
+        let mut futile = 0;
         for round in 1..=SHRINK_ROUNDS {
             self.database.compact(options.wait)?;
             options.report(CompactStep::Space, round as u64, SHRINK_ROUNDS as u64);
             let now = sizes()?.file;
-            if now >= last {
+            // A page near the end that finds no room stays in the way, but the next commits may have moved what it needs.
+            futile = if now < last { 0 } else { futile + 1 };
+            if futile > 1 {
                 break;
             }
             last = now;
