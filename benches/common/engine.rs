@@ -5,7 +5,7 @@ use transcript_redb::{Durability, Store, StoreBuilder};
 use crate::Result;
 
 /// Whether [`compact`] does anything.
-pub const COMPACTS: bool = false;
+pub const COMPACTS: bool = true;
 
 /// Whether [`relaxed`] does anything.
 pub const RELAXES: bool = true;
@@ -16,13 +16,14 @@ pub fn checkpoint(store: &Store) -> Result<()> {
 }
 
 /// Makes the store's files as small as it can.
-pub fn compact(_store: &Store) -> Result<()> {
+pub fn compact(store: &Store) -> Result<()> {
+    store.compact()?;
     Ok(())
 }
 
 /// Bytes of the store's file in use, where the store says so.
-pub fn allocated_bytes(_store: &Store) -> Result<Option<u64>> {
-    Ok(None)
+pub fn allocated_bytes(store: &Store) -> Result<Option<u64>> {
+    Ok(Some(store.stats()?.allocated_bytes))
 }
 
 /// Acknowledged writes survive the end of the process, but not a power loss before the next checkpoint.

@@ -6,6 +6,7 @@
 use bincode::{BorrowDecode, Decode, Encode};
 
 use super::binary;
+use super::blob::NewBlob;
 use super::head::{Head, SessionParts, Totals};
 use crate::Result;
 
@@ -52,6 +53,8 @@ pub(super) struct NewRecord {
     pub(super) uuid: u128,
     /// The whole envelope.
     pub(super) bytes: Vec<u8>,
+    /// The large content that was cut out of it, once for each reference.
+    pub(super) blobs: Vec<NewBlob>,
     /// The idempotency key that the row holds.
     pub(super) key: Option<String>,
     /// The usage that it adds to the totals.
@@ -73,6 +76,13 @@ pub(super) struct CountedUsage {
 /// The version of a change's encoding; it stands first in it.
 const FORMAT: u8 = 0;
 
+impl NewRecord {
+    fn weight(&self) -> usize {
+        let blobs = self.blobs.iter().map(|blob| 64 + blob.bytes.len());
+        128 + self.bytes.len() + blobs.sum::<usize>()
+    }
+}
+
 impl Change {
     /// The payload of its frame in the journal, which has a checksum of its own.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
@@ -93,10 +103,6 @@ impl Change {
 
     /// Bytes that the change holds in the queue, roughly.
     pub(super) fn weight(&self) -> usize {
-        1024 + self
-            .records
-            .iter()
-            .map(|record| 128 + record.bytes.len())
-            .sum::<usize>()
+        1024 + self.records.iter().map(NewRecord::weight).sum::<usize>()
     }
 }
