@@ -1,6 +1,8 @@
 //! What the engine under test offers beyond reads and appends: the one place to change when it learns more.
 
-use transcript_redb::{Durability, Store, StoreBuilder};
+use std::time::Duration;
+
+use transcript_redb::{CompactOptions, Durability, Store, StoreBuilder};
 
 use crate::Result;
 
@@ -17,7 +19,8 @@ pub fn checkpoint(store: &Store) -> Result<()> {
 
 /// Makes the store's files as small as it can.
 pub fn compact(store: &Store) -> Result<()> {
-    store.compact()?;
+    // Whoever reads meanwhile waits rather than being told that it is busy.
+    store.compact_with(CompactOptions::default().wait(Duration::from_secs(300)))?;
     Ok(())
 }
 
