@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use redb::{ReadableDatabase as _, TableDefinition};
+use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde_json::json;
 use support::child::{Process, listen, say, task};
 use support::script::{STEPS, World};
@@ -512,6 +512,41 @@ fn a_file_that_is_no_store_is_refused_and_left_byte_for_byte() {
             assert_eq!(error.kind(), ErrorKind::Corrupted, "file {number}: {error}");
         }
     }
+}
+
+#[test]
+fn a_store_that_was_closed_before_there_was_a_journal_opens_and_goes_on() {
+    const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
+    let (_folder, path) = place();
+    written(&path);
+    let before = {
+        let store = Store::open(&path).unwrap();
+        store.sessions().unwrap()
+    };
+    let database = redb::Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    {
+        let mut table = transaction.open_table(STORE).unwrap();
+        let state = table.get("state").unwrap().unwrap().value().to_vec();
+        // Its last byte before the checksum says that no journal is in force; it was not there.
+        let (old, end) = state.split_at(state.len() - 5);
+        assert_eq!(end[0], 0);
+        let sum = crc32fast::hash(old).to_le_bytes();
+        table
+            .insert("state", [old, &sum].concat().as_slice())
+            .unwrap();
+    }
+    transaction.commit().unwrap();
+    drop(database);
+
+    let read_only = Store::builder().read_only(true).open(&path).unwrap();
+    assert_eq!(read_only.sessions().unwrap(), before);
+    drop(read_only);
+    for _ in 0..2 {
+        written(&path);
+    }
+    let store = Store::open(&path).unwrap();
+    assert_eq!(contents(&store), ["first", "first", "first"]);
 }
 
 #[test]

@@ -9,11 +9,15 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::blob::{Blob, BlobRef, NewBlob};
+use super::change::{Change, CountedUsage, Create, NewRecord, SealPredecessor};
 use super::codec::{Codec, Dictionary, Zstd};
 use super::envelope::{self, Contents, Encoded, Packing};
 use super::hash::RowHashes;
 use super::hash::Seed;
-use super::head::{Birth, Context, Head, Range, RunTail, ToolsRef, Transcript};
+use super::head::{
+    Birth, Context, Head, Range, RunTail, SessionParts, StoreState, ToolsRef, Totals, Transcript,
+};
+use super::journal::Ledger;
 use super::record::{self, Address, Body, Kind, Marker, RowRef, encode_marker, encode_row};
 use crate::spend::{Money, SpendTally};
 use crate::{
@@ -322,6 +326,122 @@ fn a_head_keeps_its_bytes() {
     assert_eq!(read.birth, transcript.birth);
     assert_eq!(read.head, transcript.head);
     assert_eq!(read.runs, transcript.runs);
+}
+
+const CHANGE: &str = "
+    00fd00aa3ada3e500c00080c636861745f706c616e6e6572020104636861740107706c616e6e65720104726f6f740105
+    010707706c616e6e6572066e617469766514323032342d31312d33305431313a30303a30305a14323032342d31312d33
+    305431313a31353a30305a03fbb00450fbe8039a9999999999893f01076167656e742d31000000000108746872656164
+    2d310000000101fb2d0101070002010304fb2a01fe000102030405060708090a0b0c0d0e0f01014dfb2b010112576865
+    6e206973206869676820746964653ffd00aa3ada3e500c00fbb00450fbe803fd00ba1dd20500000001fbb00450fb0005
+    fbb0045001076c617267652d32fc400d0300fd00ba1dd2050000000100000000fb2d01feab8967452301ef8dbc7a002c
+    6d7e93010861207265636f7264010907050007636f6e74656e7401056b65792d3101fcc6b00e000461636d65076c6172
+    67652d320101fbb00450fbe803fd00ba1dd20500000007706c616e6e6572066e617469766514323032342d31312d3330
+    5431313a30303a30305a14323032342d31312d33305431313a31353a30305a03fbb00450fbe8039a9999999999893f01
+    076167656e742d310000000001087468726561642d310000000100fb2d0101070002010304fb2a01fe00010203040506
+    0708090a0b0c0d0e0f01014dfb2b0101125768656e206973206869676820746964653ffd00aa3ada3e500c00fbb00450
+    fbe803fd00ba1dd20500000001fbb00450fb0005fbb0045001076c617267652d32fc400d0300fd00ba1dd20500000001
+    000000000100feab8967452301ef8dbc7a002c6d7e93010861207265636f7264010907050007636f6e74656e7401056b
+    65792d3101fcc6b00e000461636d65076c617267652d320101fbb00450fbe803fd00ba1dd205000000
+";
+
+/// The first write of a successor, with something in everything that it can have.
+fn change() -> Change {
+    let record = |seq| NewRecord {
+        seq,
+        uuid: address().uuid,
+        bytes: b"a record".to_vec(),
+        blobs: vec![NewBlob {
+            hash: 9,
+            codec: Codec::Plain,
+            len: 7,
+            crc: 5,
+            bytes: b"content".to_vec(),
+        }],
+        key: Some("key-1".to_owned()),
+        usage: Some(CountedUsage {
+            hour: 481_379,
+            provider: "acme".to_owned(),
+            model: "large-2".to_owned(),
+            source: 1,
+            totals: Totals {
+                turns: 1,
+                input_tokens: 1_200,
+                output_tokens: 80,
+                cached_input_tokens: 1_000,
+                cost: 12_500_000_000,
+            },
+        }),
+    };
+    let head = transcript().head;
+    Change {
+        at: address().at,
+        transcript: 8,
+        session: "chat_planner".to_owned(),
+        generation: 2,
+        named: Some(SessionParts {
+            key: "chat".to_owned(),
+            agent: Some("planner".to_owned()),
+            ancestors: vec!["root".to_owned()],
+        }),
+        create: Some(Create {
+            incarnation: 5,
+            seal: Some(SealPredecessor {
+                transcript: 7,
+                head: Head {
+                    sealed: true,
+                    ..head.clone()
+                },
+                record: record(301),
+            }),
+        }),
+        head,
+        records: vec![record(0)],
+    }
+}
+
+#[test]
+fn a_journaled_change_keeps_its_bytes() {
+    let encoded = change().encode().unwrap();
+    assert_eq!(hex(&encoded), hex(&bytes(CHANGE)));
+    let read = Change::decode(&bytes(CHANGE)).unwrap();
+    assert_eq!(format!("{read:?}"), format!("{:?}", change()));
+    let mut newer = encoded;
+    newer[0] = 1;
+    assert!(Change::decode(&newer).is_err(), "of another version");
+}
+
+const STATE: &str = "
+    fc70110100feab8967452301ef8dbc7a002c6d7e93010103feffffffffffffffffffffffffffffffff0100fc72110100
+    52d9a04e
+";
+const STATE_BEFORE_THE_JOURNAL: &str = "
+    fc70110100feab8967452301ef8dbc7a002c6d7e9301471e26e4
+";
+
+#[test]
+fn the_state_of_the_store_keeps_its_bytes_and_is_read_as_it_was_before_the_journal() {
+    let state = StoreState {
+        sequence: 70_000,
+        last_uuid: address().uuid,
+        journal: Some(Ledger {
+            epochs: [3, u128::MAX],
+            active: 1,
+            eventual: false,
+            written: 70_002,
+        }),
+    };
+    assert_eq!(hex(&state.encode().unwrap()), hex(&bytes(STATE)));
+    assert_eq!(StoreState::decode(&bytes(STATE)).unwrap(), state);
+
+    let before = StoreState::decode(&bytes(STATE_BEFORE_THE_JOURNAL)).unwrap();
+    assert_eq!(
+        before,
+        StoreState {
+            journal: None,
+            ..state
+        }
+    );
 }
 
 /// Elsewhere as one content and one dictionary.
