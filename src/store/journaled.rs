@@ -195,6 +195,10 @@ impl Journaled {
             }
         });
         journaled.recover_tables(identity)?;
+        if journaled.uncovered().0 > 0 {
+            // They get their checkpoint even if nothing more is ever written.
+            journaled.start_applier()?;
+        }
         Ok(journaled)
     }
 
