@@ -195,6 +195,10 @@ impl Journaled {
             }
         });
         journaled.recover_tables(identity)?;
+        if journaled.uncovered().0 > 0 {
+            // They get their checkpoint even if nothing more is ever written.
+            journaled.start_applier()?;
+        }
         Ok(journaled)
     }
 
@@ -240,7 +244,7 @@ impl Journaled {
         let bytes = group.iter().map(|queued| bytes_of(queued)).sum();
         loop {
             match &mut desk.phase {
-                Phase::Live(writer) => match writer.fits(bytes) {
+                Phase::Live(writer) if !writer.is_spent() => match writer.fits(bytes) {
                     Fit::Here | Fit::Next => {
                         self.append(&mut desk, &group)?;
                         break;
@@ -251,7 +255,7 @@ impl Journaled {
                         desk = self.desk();
                     }
                 },
-                Phase::Idle | Phase::Spent(_) => {
+                _ => {
                     self.begin(&mut desk, first).map_err(GroupError::Refused)?;
                 }
             }

@@ -5,7 +5,7 @@ use std::thread;
 
 use transcript_redb::testkit::{DiskCall, SimDisk, SimFile};
 use transcript_redb::{
-    ErrorKind, Health, Result, Store, StoreFile, TranscriptHistory, TranscriptTurn,
+    Durability, ErrorKind, Health, Result, Store, StoreFile, TranscriptHistory, TranscriptTurn,
 };
 
 use crate::rig::{
@@ -269,4 +269,19 @@ fn a_journal_that_cannot_be_read_is_an_error_and_is_recovered_once_it_can() {
     assert!(is_refused_by_disk(&error), "{error}");
     disk.heal();
     assert_eq!(found_after_kill(&disk), ["first", "second"]);
+}
+
+#[test]
+fn an_eventual_store_whose_sync_failed_takes_the_next_turn() {
+    let eventual = at_rest(Store::builder()).durability(Durability::Eventual);
+    let rig = Rig::with(eventual);
+    rig.append("second");
+    rig.journal().fail_once(DiskCall::Sync, 1);
+    drop(rig.store.checkpoint());
+    assert_eq!(rig.journal().failures(), 1);
+    until_healthy(&rig.store);
+    rig.append("third");
+    let expected = ["first", "second", "third"];
+    assert_eq!(contents(&rig.store, 0), expected);
+    assert_eq!(found_after_kill(&rig.disk), expected);
 }

@@ -2,12 +2,16 @@
 
 use std::sync::Mutex;
 use std::thread;
+use std::time::Duration;
 
 use transcript_redb::testkit::{DiskCall, DiskImage, SimDisk};
 use transcript_redb::{Durability, ErrorKind, Store, StoreFile};
 
 use crate::played::{Played, play, shown};
-use crate::rig::{Rig, at_rest, contents, found_after_kill, found_in, open, row, wait_for_stats};
+use crate::rig::{
+    Rig, at_rest, contents, found_after_kill, found_in, open, row, rows_in_the_database,
+    wait_for_stats,
+};
 use crate::support::reference::reference;
 
 #[test]
@@ -251,4 +255,21 @@ fn opening_after_a_kill_reads_a_small_part_of_a_large_database() {
             "{killed} bytes of {size}, {by_redb} when closed"
         );
     }
+}
+
+#[test]
+fn what_was_recovered_gets_a_checkpoint_before_anything_is_written() {
+    let rig = Rig::new();
+    rig.append("second");
+    let disk = SimDisk::with_image(rig.disk.image());
+    let store = disk.open(at_rest(Store::builder())).unwrap();
+    store.checkpoint().unwrap();
+    assert_eq!(rows_in_the_database(&disk), 2);
+    assert_eq!(store.stats().unwrap().journaled_changes, 0);
+
+    let disk = SimDisk::with_image(rig.disk.image());
+    let builder = Store::builder().checkpoint_interval(Duration::ZERO);
+    let store = disk.open(builder).unwrap();
+    wait_for_stats(&store, |stats| stats.journaled_changes == 0);
+    assert_eq!(rows_in_the_database(&disk), 2);
 }

@@ -157,6 +157,11 @@ impl Writer {
         }
     }
 
+    /// Whether a write or a sync has failed, so that nothing can be appended any more.
+    pub(in crate::store) fn is_spent(&self) -> bool {
+        self.spent
+    }
+
     /// Where a group of `bytes` bytes, the sum of its [`frame_bytes`], has room.
     pub(in crate::store) fn fits(&self, bytes: u64) -> Fit {
         let room = |end: u64| bytes <= self.shape.segment.saturating_sub(end);
