@@ -48,6 +48,7 @@
 
 pub mod background;
 mod error;
+pub mod interchange;
 mod locator;
 mod memory;
 mod replay;
