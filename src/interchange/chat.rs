@@ -1,6 +1,6 @@
 //! Chat JSONL: one conversation a line, as data sets, fine-tuning files and evaluations have them.
 //!
-//! Read are `messages`, the `conversations` of ShareGPT, the `body` of batch files, and logs with one message a line.
+//! Read are `messages`, the `conversations` of `ShareGPT`, the `body` of batch files, and logs with one message a line.
 //! There are no ids: a conversation is named by what the source says up to the end of its line.
 
 use std::fmt::Write as _;

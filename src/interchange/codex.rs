@@ -659,7 +659,7 @@ fn result(mut payload: Map<String, Value>) -> TranscriptMessage {
         Some(Value::Object(mut output)) => {
             failed = output.get("success") == Some(&Value::Bool(false));
             let plain = output.remove("content").or_else(|| output.remove("text"));
-            plain.map_or_else(|| Value::Object(output), |plain| plain)
+            plain.unwrap_or(Value::Object(output))
         }
         output => output.unwrap_or_default(),
     };

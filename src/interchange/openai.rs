@@ -1,4 +1,4 @@
-//! Messages and parts the way OpenAI's APIs have them.
+//! Messages and parts in the shape that chat APIs share.
 
 use serde_json::{Map, Value};
 

@@ -326,7 +326,7 @@ impl<'a> Source<'a> {
                 limit,
             });
         }
-        let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let ends = bytes.split(|byte| *byte == b'\n').count() as u64 - 1;
         let tail = bytes.last().is_some_and(|byte| *byte != b'\n');
         self.counts.bytes = size;
         self.counts.lines = ends + u64::from(tail);

@@ -93,6 +93,7 @@ pub fn split(bytes: &[u8], ended: bool, owns: impl Fn(&Map<String, Value>) -> bo
 }
 
 /// Whether there is nothing but white space.
+#[must_use]
 pub fn is_blank(bytes: &[u8]) -> bool {
     bytes
         .iter()
