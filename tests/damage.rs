@@ -25,7 +25,7 @@ use std::sync::Once;
 
 use support::reference::reference;
 use support::script::World;
-use transcript_redb::testkit::{DiskCall, SimDisk};
+use transcript_redb::testkit::{DiskCall, DiskImage, SimDisk};
 use transcript_redb::{
     DisplaySessionTranscript, ErrorKind, Record, Result, SessionTranscript, Store,
     TranscriptLocator, TranscriptMeta,
@@ -55,12 +55,12 @@ fn hush() {
 }
 
 /// A store that was closed, and the same as a crash would leave it.
-fn images() -> [Vec<u8>; 2] {
+fn images() -> [DiskImage; 2] {
     let reference = reference();
     let unclean = reference.disks.last().unwrap().clone();
-    let disk = SimDisk::with_bytes(unclean.clone());
+    let disk = SimDisk::with_image(unclean.clone());
     drop(World::open(&disk).unwrap());
-    [disk.bytes(), unclean]
+    [disk.image(), unclean]
 }
 
 /// A conversation as it is read.
@@ -110,15 +110,32 @@ fn check<T: Debug + PartialEq>(
 #[test]
 fn a_store_that_is_cut_short_is_damaged_whatever_its_length() {
     hush();
-    for image in images() {
-        let lengths = (1..image.len()).step_by(stride(9_973));
-        for len in lengths.chain((4096..image.len()).step_by(65_536)) {
-            let disk = SimDisk::with_bytes(image[..len].to_vec());
-            let error = disk.open(Store::builder()).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Corrupted, "{len} bytes: {error}");
-            assert!(disk.bytes() == image[..len], "{len} bytes: it was changed");
+    let pictures = reference().pictures;
+    let whole = pictures.last().unwrap();
+    let mut refused = 0;
+    for (image, clean) in images().into_iter().zip([true, false]) {
+        let lengths = (1..image.database().len()).step_by(stride(9_973));
+        for len in lengths.chain((4096..image.database().len()).step_by(65_536)) {
+            let mut cut = image.clone();
+            cut.database_mut().truncate(len);
+            let disk = SimDisk::with_image(cut.clone());
+            match disk.open(Store::builder()) {
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupted, "{len} bytes: {error}");
+                    assert!(disk.image() == cut, "{len} bytes: it was changed");
+                    refused += 1;
+                }
+                // What the file grew by since its last checkpoint is in the journal.
+                Ok(store) => {
+                    drop(store);
+                    let shown = World::open(&disk).unwrap().picture().unwrap();
+                    assert!(shown == *whole, "{len} bytes: something is lost");
+                    assert!(!clean, "{len} bytes: a closed store has no journal");
+                }
+            }
         }
     }
+    assert!(refused > 0, "most lengths are too short");
 }
 
 #[test]
@@ -126,7 +143,7 @@ fn a_flipped_bit_is_an_error_or_changes_no_conversation() {
     hush();
     let [image, unclean] = images();
     let (mut tried, mut refused, mut missing) = (0, 0, 0);
-    let store = SimDisk::with_bytes(image.clone())
+    let store = SimDisk::with_image(image.clone())
         .open(Store::builder())
         .unwrap();
     let stems: Vec<_> = store
@@ -141,21 +158,27 @@ fn a_flipped_bit_is_an_error_or_changes_no_conversation() {
     let right = told(&store, &stems);
     assert_eq!(right.len(), 5);
     for (name, image) in [("closed", image), ("killed", unclean)] {
-        for at in (0..image.len()).step_by(stride(2_999)) {
-            if image.iter().skip(at).take(64).all(|byte| *byte == 0) {
+        for at in (0..image.database().len()).step_by(stride(2_999)) {
+            if image
+                .database()
+                .iter()
+                .skip(at)
+                .take(64)
+                .all(|byte| *byte == 0)
+            {
                 continue;
             }
             tried += 1;
             let what = format!("{name}, byte {at}");
-            let mut bytes = image.clone();
-            bytes[at] ^= 1 << (at % 8);
-            let disk = SimDisk::with_bytes(bytes.clone());
+            let mut damaged = image.clone();
+            damaged.database_mut()[at] ^= 1 << (at % 8);
+            let disk = SimDisk::with_image(damaged.clone());
             let store = match disk.open(Store::builder().cache_bytes(0)) {
                 Ok(store) => store,
                 Err(error) => {
                     let kinds = [ErrorKind::Corrupted, ErrorKind::NewerFormat];
                     assert!(kinds.contains(&error.kind()), "{what}: {error}");
-                    assert!(disk.bytes() == bytes, "{what}: it was changed");
+                    assert!(disk.image() == damaged, "{what}: it was changed");
                     refused += 1;
                     continue;
                 }

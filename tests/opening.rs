@@ -363,7 +363,9 @@ fn a_read_only_store_reads_everything_and_changes_nothing() {
     let shown = world.picture().unwrap();
     drop(world);
     let (folder, path) = place();
-    fs::write(&path, disk.bytes()).unwrap();
+    let image = disk.image();
+    assert!(image.journal().is_empty(), "it was closed");
+    fs::write(&path, image.database()).unwrap();
     let before = files(folder.path());
 
     let first = World::over(read_only(&path).unwrap()).unwrap();
@@ -555,7 +557,8 @@ fn what_a_crash_leaves_of_a_creation_is_no_obstacle() {
     for events in 0..=disk.events() {
         let (folder, path) = place();
         let left = folder.path().join("store.redb-new");
-        fs::write(&left, disk.power_cut(events, events as u64).bytes()).unwrap();
+        let image = disk.power_cut(events, events as u64).image();
+        fs::write(&left, image.database()).unwrap();
         written(&path);
         assert!(!left.exists(), "after {events} events");
         assert_eq!(contents(&Store::open(&path).unwrap()), ["first"]);

@@ -58,15 +58,24 @@ pub fn per_turn(
     threads: usize,
     sessions_of_a_thread: usize,
 ) -> Result<[(f64, f64); 2]> {
-    let mut open = OpenOptions::new();
-    let open = open.read(true).write(true).create_new(true);
-    let backend = Counted {
-        file: Arc::new(open.open(folder.join("counted.redb"))?),
-        counts: Arc::default(),
+    let counts = Arc::new(Counts::default());
+    let create = |name: &str| -> Result<Counted> {
+        let mut open = OpenOptions::new();
+        let open = open.read(true).write(true).create_new(true);
+        Ok(Counted {
+            file: Arc::new(open.open(folder.join(name))?),
+            counts: Arc::clone(&counts),
+        })
     };
-    let counts = Arc::clone(&backend.counts);
-    let store = Store::builder()
-        .with_backend(move |_: StoreFile| Ok(Box::new(backend.clone()) as Box<dyn Backend>))?;
+    let database = create("counted.redb")?;
+    let journal = create("counted.redb-journal")?;
+    let store = Store::builder().with_backend(move |file| {
+        let opened = match file {
+            StoreFile::Journal => &journal,
+            _ => &database,
+        };
+        Ok(Box::new(opened.clone()) as Box<dyn Backend>)
+    })?;
     let store = preload(&store, turns, threads * sessions_of_a_thread)?;
 
     let count = |peer: &dyn Peer| -> Result<(f64, f64)> {

@@ -10,11 +10,12 @@ use redb::{ReadableTable as _, Table, WriteTransaction};
 
 use super::binary;
 use super::change::{Change, CountedUsage, NewRecord, SealPredecessor};
-use super::database::{storage_error, table_error};
+use super::database::{is_the_file, storage_error, table_error};
 use super::hash::Seed;
 use super::head::{
-    Birth, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run, source_code,
+    Birth, RunTail, SessionParts, StemInfo, StoreState, Totals, Transcript, encode_run,
 };
+use super::journal::Ledger;
 use super::tables::{self, HourKey, SpendKey, id_key};
 use crate::session::{
     bounded, chain_digest, fnv128_u128, is_subagent_stem, parent_part, split_generation,
@@ -30,11 +31,46 @@ pub(super) fn apply_group<'a>(
     let mut writer = Writer::open(transaction, seed)?;
     for (sequence, change) in group {
         if sequence > writer.state.sequence {
-            writer.apply(change)?;
+            writer
+                .apply(change)
+                .map_err(|error| of_change(error, sequence))?;
             writer.state.sequence = sequence;
         }
     }
-    writer.flush()
+    let last = writer.state.sequence;
+    writer.flush().map_err(|error| of_change(error, last))
+}
+
+/// Records which journal holds the changes behind the last one that was applied. Sequences up to `passed` that were never
+/// applied never will be.
+pub(super) fn record_journal(
+    transaction: &WriteTransaction,
+    journal: Option<Ledger>,
+    passed: u64,
+) -> Result<()> {
+    let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
+    let mut state = match store.get("state").map_err(storage_error)? {
+        Some(state) => StoreState::decode(state.value())?,
+        None => StoreState::default(),
+    };
+    state.journal = journal;
+    state.sequence = state.sequence.max(passed);
+    let bytes = state.encode()?;
+    store
+        .insert("state", bytes.as_slice())
+        .map_err(storage_error)?;
+    Ok(())
+}
+
+/// Names the change that damage kept from being applied, unless the file as a whole is to blame.
+fn of_change(error: Error, sequence: u64) -> Error {
+    match error {
+        Error::Corrupted { what, at } if !is_the_file(&what) => Error::Corrupted {
+            what,
+            at: format!("{at}, applying changes up to {sequence}"),
+        },
+        error => error,
+    }
 }
 
 struct Writer<'t> {
@@ -60,7 +96,7 @@ impl<'t> Writer<'t> {
     fn open(transaction: &'t WriteTransaction, seed: &'t Seed) -> Result<Self> {
         let store = transaction.open_table(tables::STORE).map_err(table_error)?;
         let state = match store.get("state").map_err(storage_error)? {
-            Some(state) => binary::decode(state.value(), "the state of the store")?,
+            Some(state) => StoreState::decode(state.value())?,
             None => StoreState::default(),
         };
         let log = transaction.open_table(tables::LOG).map_err(table_error)?;
@@ -245,7 +281,7 @@ impl<'t> Writer<'t> {
                 .map_err(storage_error)?;
         }
         self.spend.flush()?;
-        let state = binary::encode(&self.state)?;
+        let state = self.state.encode()?;
         self.store
             .insert("state", state.as_slice())
             .map_err(storage_error)?;
@@ -639,7 +675,7 @@ impl<'t> Spend<'t> {
     fn add(&mut self, names: &mut Names<'_>, at: Place, usage: &CountedUsage) -> Result<()> {
         let provider = names.id(&usage.provider)?;
         let model = names.id(&usage.model)?;
-        let source = source_code(usage.source);
+        let source = usage.source;
         self.transcript_totals
             .entry((at.transcript, at.agent, provider, model, source))
             .or_default()

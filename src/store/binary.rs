@@ -109,7 +109,7 @@ pub(super) fn decode_fixed<'a, T: bincode::BorrowDecode<'a, ()>>(
     }
 }
 
-fn damaged(what: &'static str) -> Error {
+pub(super) fn damaged(what: &'static str) -> Error {
     Error::Corrupted {
         what: what.to_owned(),
         at: "its encoding does not parse".to_owned(),

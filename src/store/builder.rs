@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -17,10 +18,14 @@ use super::database::{Database, Identity, MakeBackend, io, is_unfinished};
 use super::engine::{Engine, Parts};
 use super::environment::{Environment, System};
 use super::head::StoreState;
+use super::journaled::{JournalFile, Journaled, Pace, Place};
 use super::lock::{DatabaseLock, Locks, StoreLock, beside, private};
+use super::pending::Sessions;
 use crate::{Error, Result};
 
 const DEFAULT_CACHE_BYTES: usize = 256 << 20;
+const DEFAULT_CHECKPOINT_BYTES: u64 = 4 << 20;
+const DEFAULT_CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
 const DEFAULT_RECORD_LIMIT: u64 = 256 << 20;
 /// Records are never larger than this, whatever the builder was told.
 const MAX_RECORD_LIMIT: u64 = 512 << 20;
@@ -32,6 +37,10 @@ pub enum Durability {
     /// A power loss: the call returns after the disk has confirmed the data.
     #[default]
     Immediate,
+    /// A crash of the process, not a power loss: the call returns when the operating system has the data. After a power
+    /// loss the store shows what it was at some moment behind the last checkpoint
+    /// ([`StoreBuilder::checkpoint_interval`], [`Store::checkpoint`]), or at it.
+    Eventual,
 }
 
 /// How records are compressed.
@@ -48,6 +57,8 @@ pub enum Compression {
 pub struct StoreBuilder {
     cache_bytes: usize,
     durability: Durability,
+    checkpoint_bytes: u64,
+    checkpoint_interval: Duration,
     record_limit: u64,
     read_only: bool,
     environment: Arc<dyn Environment>,
@@ -58,6 +69,8 @@ impl fmt::Debug for StoreBuilder {
         f.debug_struct("StoreBuilder")
             .field("cache_bytes", &self.cache_bytes)
             .field("durability", &self.durability)
+            .field("checkpoint_bytes", &self.checkpoint_bytes)
+            .field("checkpoint_interval", &self.checkpoint_interval)
             .field("record_limit", &self.record_limit)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
@@ -69,6 +82,8 @@ impl Default for StoreBuilder {
         Self {
             cache_bytes: DEFAULT_CACHE_BYTES,
             durability: Durability::Immediate,
+            checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
+            checkpoint_interval: DEFAULT_CHECKPOINT_INTERVAL,
             record_limit: DEFAULT_RECORD_LIMIT,
             read_only: false,
             environment: Arc::new(System),
@@ -83,16 +98,23 @@ impl StoreBuilder {
         self
     }
 
-    /// What an acknowledged write survives. Only [`Durability::Immediate`] is offered so far.
+    /// What an acknowledged write survives; [`Durability::Immediate`] unless set.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Bytes of changes that may be committed without a checkpoint. Every commit is one in this version, so any value
-    /// is kept.
-    pub fn checkpoint_bytes(self, bytes: u64) -> Self {
-        let _ = bytes;
+    /// Bytes of changes in the journal after which a checkpoint is made: a durable commit of the database file, after
+    /// which the journal is used anew. 4 MiB unless set. More makes fewer commits and a longer replay after a crash; the
+    /// journal holds 8 MiB at most, and a write that finds it full waits for a checkpoint.
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Self {
+        self.checkpoint_bytes = bytes;
+        self
+    }
+
+    /// Time after which changes in the journal get a checkpoint, however few they are; 5 seconds unless set.
+    pub fn checkpoint_interval(mut self, interval: Duration) -> Self {
+        self.checkpoint_interval = interval;
         self
     }
 
@@ -127,9 +149,10 @@ impl StoreBuilder {
     /// Opens the store at `path`, or creates it where there is no file or an empty one.
     ///
     /// The folder must exist. A new store is private to its owner (mode 0600 on Unix) and comes into being whole: a
-    /// crash while it is created leaves no half of it. Besides `path` there is a lock file `path` + `-lock`, and while
-    /// the store is created a file `path` + `-new`; a file of another kind that has one of these names is left alone,
-    /// and the call fails.
+    /// crash while it is created leaves no half of it. Besides `path` there is a lock file `path` + `-lock`, while the
+    /// store is created a file `path` + `-new`, and from the first write to a clean close a journal `path` + `-journal`;
+    /// a file of another kind that has one of these names is left alone, and the call fails (the first write, where it
+    /// is the journal's). After a crash the journal belongs to the store: neither file is whole without the other.
     ///
     /// # Errors
     ///
@@ -137,6 +160,10 @@ impl StoreBuilder {
     /// file is damaged or not a store, and [`Error::NewerFormat`] if a newer version wrote it: in both cases not a byte
     /// of it is changed; [`Error::NeedsRecovery`] for a read-only open of a store that was not closed cleanly;
     /// [`Error::Io`] for everything that the file system refuses.
+    ///
+    /// If damage keeps changes in the journal from being applied, the store opens for reading what they do not concern:
+    /// its health is [`Health::Failed`](crate::Health::Failed), and every write and every read that they concern is
+    /// [`Error::Corrupted`].
     pub fn open(self, path: impl AsRef<Path>) -> Result<Store> {
         let named = path.as_ref();
         canonical(named, self.read_only)
@@ -198,7 +225,14 @@ impl StoreBuilder {
                 .escape_ascii()
                 .to_string(),
         };
-        self.start(Some(path), destination, over_file(file), Some(locks))
+        let journal = (!self.read_only).then(|| journal_beside(&path));
+        self.start(
+            Some(path),
+            destination,
+            over_file(file),
+            journal,
+            Some(locks),
+        )
     }
 
     /// Makes a store under another name and gives it its own once it is whole and durable.
@@ -238,6 +272,7 @@ impl StoreBuilder {
             self.cache_bytes,
             false,
             || self.identity(),
+            |_| Ok(()),
         )?;
         drop(database);
         file.sync_all().map_err(|error| io(what, error))
@@ -246,7 +281,7 @@ impl StoreBuilder {
     /// Opens a store in memory. It is gone with the last of its handles.
     pub fn in_memory(self) -> Result<Store> {
         let make: MakeBackend = Box::new(|| Ok(Box::new(MemoryBackend::default())));
-        self.start(None, process_unique("memory"), make, None)
+        self.start(None, process_unique("memory"), make, None, None)
     }
 
     /// Opens a store over backends that `make` gives: once now, and again at every recovery from an I/O error.
@@ -257,8 +292,16 @@ impl StoreBuilder {
         self,
         make: impl Fn(StoreFile) -> std::io::Result<Box<dyn Backend>> + Send + Sync + 'static,
     ) -> Result<Store> {
+        let make = Arc::new(make);
+        let [opened, made, discarded] = [(); 3].map(|()| Arc::clone(&make));
+        let journal = JournalFile {
+            open: Box::new(move || opened(StoreFile::Journal)),
+            make: Box::new(move || made(StoreFile::Journal)),
+            discard: Box::new(move || discarded(StoreFile::Journal)?.set_len(0)),
+        };
         let make: MakeBackend = Box::new(move || make(StoreFile::Database));
-        self.start(None, process_unique("backend"), make, None)
+        let journal = (!self.read_only).then_some(journal);
+        self.start(None, process_unique("backend"), make, journal, None)
     }
 
     fn start(
@@ -266,15 +309,42 @@ impl StoreBuilder {
         path: Option<PathBuf>,
         destination: String,
         make: MakeBackend,
+        journal: Option<JournalFile>,
         locks: Option<Locks>,
     ) -> Result<Store> {
-        let (database, identity) = Database::open(
+        let mut recovered = Vec::new();
+        let (database, mut identity) = Database::open(
             path.clone().unwrap_or_default(),
             make,
             self.cache_bytes,
             self.read_only,
             || self.identity(),
+            |identity| {
+                if let Some(file) = &journal {
+                    recovered = file.changes(identity)?;
+                }
+                Ok(())
+            },
         )?;
+        let database = Arc::new(database);
+        let sessions = Sessions::default();
+        let journaled = journal
+            .map(|file| {
+                let pace = Pace {
+                    eventual: self.durability == Durability::Eventual,
+                    checkpoint_bytes: self.checkpoint_bytes,
+                    checkpoint_interval: self.checkpoint_interval,
+                };
+                let environment = Arc::clone(&self.environment);
+                let place = Place {
+                    database: Arc::clone(&database),
+                    environment,
+                    pace,
+                    file,
+                };
+                Journaled::recover(place, recovered, &mut identity, &sessions)
+            })
+            .transpose()?;
         let engine = Engine::new(
             Parts {
                 path,
@@ -283,6 +353,8 @@ impl StoreBuilder {
                 record_limit: self.record_limit,
                 environment: self.environment,
                 database,
+                journaled,
+                sessions,
                 locks,
             },
             &identity,
@@ -342,6 +414,25 @@ fn is_vacant(path: &Path) -> Result<bool> {
     }
 }
 
+/// The journal of the store at `path`.
+fn journal_beside(path: &Path) -> JournalFile {
+    let [opened, path, discarded] = [(); 3].map(|()| beside(path, "-journal"));
+    JournalFile {
+        open: Box::new(move || {
+            let file = File::open(&opened)?;
+            Ok(Box::new(FileBackend::new(Arc::new(file))))
+        }),
+        make: Box::new(move || {
+            let file = private(OpenOptions::new().read(true).write(true).create(true))
+                .truncate(false)
+                .open(&path)?;
+            sync_folder_of(&path)?;
+            Ok(Box::new(FileBackend::new(Arc::new(file))))
+        }),
+        discard: Box::new(move || std::fs::remove_file(&discarded)),
+    }
+}
+
 fn over_file(file: Arc<File>) -> MakeBackend {
     let backend = FileBackend::new(file);
     Box::new(move || Ok(Box::new(backend.clone())))
@@ -349,11 +440,13 @@ fn over_file(file: Arc<File>) -> MakeBackend {
 
 /// Makes the name of a new file durable.
 fn sync_folder(path: &Path) -> Result<()> {
+    sync_folder_of(path).map_err(|error| io("making the store's file durable in its folder", error))
+}
+
+fn sync_folder_of(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     if let Some(folder) = path.parent() {
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(|error| io("making the store's file durable in its folder", error))?;
+        File::open(folder)?.sync_all()?;
     }
     Ok(())
 }

@@ -3,11 +3,14 @@
 //! Planning produces it, the committer makes it durable, `apply` writes it. A change carries the heads as they are
 //! after it, so that applying it decides nothing.
 
+use bincode::{BorrowDecode, Decode, Encode};
+
+use super::binary;
 use super::head::{Head, SessionParts, Totals};
-use crate::UsageCostSource;
+use crate::Result;
 
 /// One atomic mutation of a transcript, and of its predecessor when it is a successor's first write.
-#[derive(Clone, Debug)]
+#[derive(Debug, Encode, BorrowDecode)]
 pub(super) struct Change {
     /// Write time, microseconds since the Unix epoch.
     pub(super) at: i64,
@@ -26,7 +29,7 @@ pub(super) struct Change {
 }
 
 /// What else the creation of a transcript does.
-#[derive(Clone, Debug)]
+#[derive(Debug, Encode, BorrowDecode)]
 pub(super) struct Create {
     /// The transcript of generation 0 of the session: itself, if it is that.
     pub(super) incarnation: u64,
@@ -35,7 +38,7 @@ pub(super) struct Create {
 }
 
 /// The last change to a generation.
-#[derive(Clone, Debug)]
+#[derive(Debug, Encode, BorrowDecode)]
 pub(super) struct SealPredecessor {
     pub(super) transcript: u64,
     pub(super) head: Head,
@@ -43,7 +46,7 @@ pub(super) struct SealPredecessor {
 }
 
 /// A record to append to the log.
-#[derive(Clone, Debug)]
+#[derive(Debug, Encode, Decode)]
 pub(super) struct NewRecord {
     pub(super) seq: u64,
     pub(super) uuid: u128,
@@ -56,17 +59,38 @@ pub(super) struct NewRecord {
 }
 
 /// Usage as the totals see it.
-#[derive(Clone, Debug)]
+#[derive(Debug, Encode, Decode)]
 pub(super) struct CountedUsage {
     /// UTC hours since the Unix epoch.
     pub(super) hour: i64,
     pub(super) provider: String,
     pub(super) model: String,
-    pub(super) source: Option<UsageCostSource>,
+    /// See `source_code`.
+    pub(super) source: u8,
     pub(super) totals: Totals,
 }
 
+/// The version of a change's encoding; it stands first in it.
+const FORMAT: u8 = 0;
+
 impl Change {
+    /// The payload of its frame in the journal, which has a checksum of its own.
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(self.weight());
+        bytes.push(FORMAT);
+        binary::encode_into(self, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads the payload of a frame.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let what = "a change in the journal";
+        match bytes.split_first() {
+            Some((&FORMAT, rest)) => binary::decode_all(rest, what),
+            _ => Err(binary::damaged(what)),
+        }
+    }
+
     /// Bytes that the change holds in the queue, roughly.
     pub(super) fn weight(&self) -> usize {
         1024 + self

@@ -1,44 +1,37 @@
-//! The group committer: one durable commit for all changes that wait.
+//! The group committer: one durable write for all changes that wait.
 //!
-//! There is no thread of its own. The first caller that waits becomes the leader: it takes what is queued, commits it
-//! and answers everybody in the group, then hands the lead to the first caller that queued up meanwhile. While one
-//! group is being made durable the next gathers, so groups grow with the load and nobody waits for a timer.
+//! There is no thread of its own. The first caller that waits becomes the leader: it takes what is queued, makes it
+//! durable and answers everybody in the group, then hands the lead to the first caller that queued up meanwhile. While
+//! one group is being made durable the next gathers, so groups grow with the load and nobody waits for a timer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::change::Change;
 use super::database::guarded;
-use crate::Error;
+use super::journal::{MAX_GROUP_BYTES, Payload};
+use super::pending::Session;
+use crate::{Error, Result};
 
 /// Bytes that may wait in the queue before callers are held back.
 const QUEUE_BYTES: usize = 32 << 20;
 
-/// Bytes of one group, unless a single change is larger.
-const GROUP_BYTES: usize = 8 << 20;
+/// Bytes of one group, unless a single change is larger: half a segment of the journal.
+pub(super) const GROUP_BYTES: usize = 2 << 20;
+
+// Changes weigh at least a kilobyte, so the headers of their frames take far less than as much again.
+const _: () = assert!(GROUP_BYTES as u64 + GROUP_BYTES as u64 / 2 < MAX_GROUP_BYTES);
 
 /// Changes smaller than this are planned anew when another creation overtook them.
 const PLANNED_ANEW_BYTES: usize = 1 << 20;
 
-/// What became of a group.
+/// How making a group durable failed. No change behind the group was written.
 #[derive(Debug)]
-pub(super) enum GroupOutcome {
-    Durable,
+pub(super) enum GroupError {
     /// Nothing of the group will ever appear.
     Refused(Error),
-    /// The group is there wholly or not at all.
+    /// Each change of the group is there wholly or not at all.
     Indeterminate(Error),
-    /// Not all of it could be applied: an answer for each change.
-    Parted(Vec<Answer>),
-}
-
-/// What became of one change.
-#[derive(Clone, Debug)]
-pub(super) enum Answer {
-    Durable,
-    Failed(Error),
-    /// It was not written, and rests on a change that was not either.
-    PlanAgain,
 }
 
 /// A change with its place in the order of the store.
@@ -46,8 +39,34 @@ pub(super) enum Answer {
 pub(super) struct Queued {
     pub(super) sequence: u64,
     pub(super) change: Change,
-    weight: usize,
+    /// As the journal stores it; None in memory.
+    pub(super) payload: Option<Payload>,
+    /// Bytes that it holds in the queue and in memory, roughly.
+    pub(super) weight: usize,
+    /// Kept, so that its pending head is known as long as the tables lag behind it.
+    _session: Arc<Session>,
     ticket: Arc<Ticket>,
+}
+
+impl Queued {
+    pub(super) fn new(sequence: u64, enqueued: Enqueued) -> Self {
+        let payload = enqueued.payload.as_ref().map_or(0, Payload::len);
+        Self {
+            sequence,
+            weight: payload.max(enqueued.change.weight()),
+            change: enqueued.change,
+            payload: enqueued.payload,
+            _session: enqueued.session,
+            ticket: Arc::default(),
+        }
+    }
+}
+
+/// A change before it has its place.
+pub(super) struct Enqueued {
+    pub(super) change: Change,
+    pub(super) payload: Option<Payload>,
+    pub(super) session: Arc<Session>,
 }
 
 /// The claim of a caller on the answer to its change.
@@ -62,19 +81,19 @@ enum TicketState {
     #[default]
     Waiting,
     Leading,
-    Done(Answer),
+    Done(Result<()>),
 }
 
 #[derive(Debug)]
 struct Queue {
     entries: VecDeque<Queued>,
     bytes: usize,
-    /// Callers that wait for room, or for changes to be applied.
+    /// Callers that wait for room, or for changes to be durable.
     waiting: usize,
     led: bool,
     next_sequence: u64,
-    /// All changes up to this one are durable and applied.
-    applied: u64,
+    /// All changes up to this one are durable.
+    durable: u64,
     /// Counts the groups that failed: with each, every pending head is void.
     epoch: u64,
     /// The newest transcript that a queued change creates.
@@ -119,16 +138,16 @@ fn wait_while<'q>(
 }
 
 impl Committer {
-    /// Continues behind the last change that the tables hold.
-    pub(super) fn new(applied: u64) -> Self {
+    /// Continues behind the last durable change.
+    pub(super) fn new(durable: u64) -> Self {
         Self {
             queue: Mutex::new(Queue {
                 entries: VecDeque::new(),
                 bytes: 0,
                 waiting: 0,
                 led: false,
-                next_sequence: applied + 1,
-                applied,
+                next_sequence: durable + 1,
+                durable,
                 epoch: 0,
                 created: 0,
             }),
@@ -140,6 +159,11 @@ impl Committer {
     /// The number of failed groups so far.
     pub(super) fn epoch(&self) -> u64 {
         lock(&self.queue).epoch
+    }
+
+    /// The last change that is durable.
+    pub(super) fn durable(&self) -> u64 {
+        lock(&self.queue).durable
     }
 
     /// How much waits now.
@@ -161,11 +185,12 @@ impl Committer {
     }
 
     /// Gives a change its sequence number, unless a group failed since `epoch`.
-    pub(super) fn enqueue(&self, epoch: u64, change: Change) -> Option<(u64, Arc<Ticket>)> {
+    pub(super) fn enqueue(&self, epoch: u64, enqueued: Enqueued) -> Option<(u64, Arc<Ticket>)> {
         let mut queue = lock(&self.queue);
         if queue.epoch != epoch {
             return None;
         }
+        let change = &enqueued.change;
         if change.create.is_some() {
             // Transcripts are numbered in the order of their first writes. Only a large one keeps the number that it was
             // planned with: planning it anew for each small one that overtakes it might never end.
@@ -176,25 +201,20 @@ impl Committer {
         }
         let sequence = queue.next_sequence;
         queue.next_sequence += 1;
-        let weight = change.weight();
-        queue.bytes += weight;
-        let ticket = Arc::new(Ticket::default());
-        queue.entries.push_back(Queued {
-            sequence,
-            change,
-            weight,
-            ticket: Arc::clone(&ticket),
-        });
+        let queued = Queued::new(sequence, enqueued);
+        let ticket = Arc::clone(&queued.ticket);
+        queue.bytes += queued.weight;
+        queue.entries.push_back(queued);
         Some((sequence, ticket))
     }
 
-    /// Waits until it is known what became of the change, committing groups with `commit` when it is this caller's turn
-    /// to lead.
+    /// Waits until it is known what became of the change, making groups durable with `commit` when it is this caller's
+    /// turn to lead. `commit` leaves the changes that it made durable behind.
     pub(super) fn finish(
         &self,
         ticket: &Ticket,
-        commit: impl Fn(&[Queued]) -> GroupOutcome,
-    ) -> Answer {
+        commit: impl Fn(Vec<Arc<Queued>>) -> std::result::Result<(), GroupError>,
+    ) -> Result<()> {
         {
             let mut queue = lock(&self.queue);
             let mut state = lock(&ticket.state);
@@ -224,9 +244,9 @@ impl Committer {
         }
     }
 
-    /// Commits one group, answers its callers and hands the lead on.
-    fn lead(&self, commit: &impl Fn(&[Queued]) -> GroupOutcome) {
-        let group = {
+    /// Makes one group durable, answers its callers and hands the lead on.
+    fn lead(&self, commit: &impl Fn(Vec<Arc<Queued>>) -> std::result::Result<(), GroupError>) {
+        let group: Vec<_> = {
             let mut queue = lock(&self.queue);
             let mut bytes = 0;
             let count = queue
@@ -238,42 +258,38 @@ impl Committer {
                     first || bytes <= GROUP_BYTES
                 })
                 .count();
-            queue.entries.drain(..count).collect::<Vec<_>>()
+            queue.entries.drain(..count).map(Arc::new).collect()
         };
         let outcome = if group.is_empty() {
-            GroupOutcome::Durable
+            Ok(())
         } else {
             // A leader that panics must not leave the others waiting.
-            guarded(|| Ok(commit(&group))).unwrap_or_else(GroupOutcome::Indeterminate)
+            guarded(|| Ok(commit(group.clone())))
+                .unwrap_or_else(|error| Err(GroupError::Indeterminate(error)))
         };
 
         let mut queue = lock(&self.queue);
         let mut behind = VecDeque::new();
-        if !matches!(outcome, GroupOutcome::Durable) {
+        if outcome.is_err() {
             // Every pending head may rest on what was not written.
             queue.epoch += 1;
             behind = std::mem::take(&mut queue.entries);
+        } else if let Some(last) = group.last() {
+            queue.durable = last.sequence;
         }
-        let freed: usize = group.iter().chain(&behind).map(|entry| entry.weight).sum();
-        queue.bytes = queue.bytes.saturating_sub(freed);
-        let (answers, for_behind) = match outcome {
-            GroupOutcome::Durable => (vec![Answer::Durable; group.len()], Answer::Durable),
-            GroupOutcome::Refused(error) => {
-                let answer = Answer::Failed(error);
-                (vec![answer.clone(); group.len()], answer)
+        let freed: usize = group.iter().map(|entry| entry.weight).sum();
+        let freed_behind: usize = behind.iter().map(|entry| entry.weight).sum();
+        queue.bytes = queue.bytes.saturating_sub(freed + freed_behind);
+        let (answer, for_behind) = match outcome {
+            Ok(()) => (Ok(()), Ok(())),
+            Err(GroupError::Refused(error)) => (Err(error.clone()), Err(error)),
+            Err(GroupError::Indeterminate(error)) => {
+                (Err(indeterminate(error.clone())), Err(error))
             }
-            GroupOutcome::Indeterminate(error) => {
-                let uncertain = Answer::Failed(indeterminate(error.clone()));
-                (vec![uncertain; group.len()], Answer::Failed(error))
-            }
-            GroupOutcome::Parted(answers) => (answers, Answer::PlanAgain),
         };
         // Answers are given under the lock: a caller that has its answer must not take the lead.
-        for (entry, answer) in group.iter().zip(answers) {
-            if matches!(answer, Answer::Durable) {
-                queue.applied = entry.sequence;
-            }
-            *lock(&entry.ticket.state) = TicketState::Done(answer);
+        for entry in &group {
+            *lock(&entry.ticket.state) = TicketState::Done(answer.clone());
         }
         for entry in &behind {
             *lock(&entry.ticket.state) = TicketState::Done(for_behind.clone());
@@ -287,32 +303,31 @@ impl Committer {
 
         self.space.notify_all();
         self.settled.notify_all();
-        for ticket in next
-            .iter()
-            .chain(group.iter().chain(&behind).map(|entry| &entry.ticket))
-        {
+        let answered = group.iter().map(|entry| &entry.ticket);
+        let failed = behind.iter().map(|entry| &entry.ticket);
+        for ticket in next.iter().chain(answered).chain(failed) {
             ticket.moved.notify_one();
         }
     }
 
-    /// Waits until all changes up to `sequence` are durable and applied. Answers false if a group failed since `epoch`.
-    pub(super) fn wait_applied(&self, epoch: u64, sequence: u64) -> bool {
+    /// Waits until all changes up to `sequence` are durable. Answers false if a group failed since `epoch`.
+    pub(super) fn wait_durable(&self, epoch: u64, sequence: u64) -> bool {
         let queue = lock(&self.queue);
         let queue = wait_while(&self.settled, queue, |queue| {
-            queue.epoch == epoch && queue.applied < sequence
+            queue.epoch == epoch && queue.durable < sequence
         });
         queue.epoch == epoch
     }
 }
 
 /// The error of a change of which it is not known whether it was written.
-pub(super) fn indeterminate(error: Error) -> Error {
+fn indeterminate(error: Error) -> Error {
     match error {
         Error::Io { what, source } | Error::Storage { what, source } => {
             Error::Indeterminate { what, source }
         }
         other => Error::Indeterminate {
-            what: "a commit".to_owned(),
+            what: "a write".to_owned(),
             source: Arc::new(other),
         },
     }

@@ -8,15 +8,18 @@ mod failure;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use redb::{
     ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableError, WriteTransaction,
 };
 
-use failure::{commit_error, damaged, database_error, foreign, needs_reopening};
-pub(super) use failure::{guarded, io, storage_error, table_error, transaction_error};
+use failure::{commit_error, damaged, database_error, foreign};
+pub(super) use failure::{
+    guarded, io, is_the_file, needs_reopening, storage_error, table_error, transaction_error,
+};
 
 use super::backend::{Backend, Overlay, RedbBackend};
 use super::binary;
@@ -69,6 +72,25 @@ pub enum Health {
     },
 }
 
+/// What a committed transaction survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Level {
+    /// A power loss.
+    Durable,
+    /// Nothing but further calls on the open database.
+    Memory,
+}
+
+/// Knows what was committed at [`Level::Memory`], and is asked whenever the database was opened anew, before anybody
+/// reads it.
+pub(super) trait Replay: Send + Sync {
+    /// Applies it again.
+    fn replay(&self, transaction: &WriteTransaction) -> Result<()>;
+
+    /// It could not be applied: the database ends with this change.
+    fn ends_with(&self, sequence: u64);
+}
+
 /// The open database, and the way to open it again.
 pub(super) struct Database {
     /// For errors only.
@@ -80,6 +102,9 @@ pub(super) struct Database {
     read_only: bool,
     open: RwLock<Option<Open>>,
     trouble: Mutex<Option<Trouble>>,
+    /// Counts how often it was opened.
+    openings: AtomicU64,
+    replay: OnceLock<Box<dyn Replay>>,
 }
 
 struct Trouble {
@@ -100,13 +125,15 @@ impl std::fmt::Debug for Database {
 impl Database {
     /// Opens the database, or creates it where the backend is empty, and answers what store it is.
     ///
-    /// A file that is not a store of ours, or of a newer format, is refused without a byte changed.
+    /// A file that is not a store of ours, or of a newer format, or that `check` refuses, is refused without a byte
+    /// changed.
     pub(super) fn open(
         path: PathBuf,
         make: MakeBackend,
         cache_bytes: usize,
         read_only: bool,
         create: impl FnOnce() -> Identity,
+        check: impl FnOnce(&Identity) -> Result<()>,
     ) -> Result<(Self, Identity)> {
         let backend = make().map_err(|error| io("opening the database file", error))?;
         let empty = backend
@@ -121,11 +148,14 @@ impl Database {
                 open => open?,
             };
             let identity = guarded(|| identify(&open.begin_read()?))?;
+            if identity.state.journal.is_some() {
+                return Err(Error::NeedsRecovery { path });
+            }
             (open, identity)
         } else if empty {
             initialize(backend, cache_bytes, create())?
         } else {
-            inspect(&make)?;
+            check(&inspect(&make)?)?;
             let open = open_writable(backend, cache_bytes)?;
             let identity = guarded(|| identify(&open.begin_read()?))?;
             (open, identity)
@@ -138,26 +168,46 @@ impl Database {
             read_only,
             open: RwLock::new(Some(open)),
             trouble: Mutex::new(None),
+            openings: AtomicU64::new(0),
+            replay: OnceLock::new(),
         };
         Ok((database, identity))
     }
 
-    /// Runs `read` on a consistent snapshot.
-    pub(super) fn read<T>(&self, read: impl FnOnce(&ReadTransaction) -> Result<T>) -> Result<T> {
+    /// How often it was opened, as [`read_since`](Self::read_since) wants it.
+    pub(super) fn openings(&self) -> u64 {
+        self.openings.load(Ordering::Acquire)
+    }
+
+    /// Runs `read` on a consistent snapshot, unless the database was opened anew since `openings`: it may show less then.
+    pub(super) fn read_since<T>(
+        &self,
+        openings: u64,
+        read: impl FnOnce(&ReadTransaction) -> Result<T>,
+    ) -> Result<Option<T>> {
         let guard = self.usable()?;
+        if self.openings() != openings {
+            return Ok(None);
+        }
         let Some(open) = guard.as_ref() else {
             return Err(self.closed());
         };
         let result = guarded(|| read(&open.begin_read()?));
         drop(guard);
-        result.map_err(|error| self.note(error))
+        result.map(Some).map_err(|error| self.note(error))
     }
 
-    /// Runs `write` in a transaction and commits it, durable when this returns.
+    /// Sets what is done whenever the database was opened anew.
+    pub(super) fn on_reopen(&self, replay: Box<dyn Replay>) {
+        let _ = self.replay.set(replay);
+    }
+
+    /// Runs `write` in a transaction and commits it at `level`.
     ///
     /// An error says whether the transaction may have been committed all the same.
     pub(super) fn write<T>(
         &self,
+        level: Level,
         write: impl FnOnce(&WriteTransaction) -> Result<T>,
     ) -> std::result::Result<T, WriteError> {
         let guard = self.usable().map_err(WriteError::Refused)?;
@@ -170,27 +220,11 @@ impl Database {
             }
             None => return Err(WriteError::Refused(self.closed())),
         };
-        let applied = guarded(|| {
-            let mut transaction = database.begin_write().map_err(transaction_error)?;
-            // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
-            // that opening after a crash never walks the file.
-            transaction.set_quick_repair(true);
-            let value = write(&transaction)?;
-            Ok((transaction, value))
-        });
-        let result = match applied {
-            Ok((transaction, value)) => guarded(|| transaction.commit().map_err(commit_error))
-                .map(|()| value)
-                .map_err(|error| (true, error)),
-            Err(error) => Err((false, error)),
-        };
+        let result = write_in(database, level, write);
         drop(guard);
-        result.map_err(|(committing, error)| {
-            if committing {
-                WriteError::Uncertain(self.trouble_with(error))
-            } else {
-                WriteError::Refused(self.note(error))
-            }
+        result.map_err(|error| match error {
+            WriteError::Refused(error) => WriteError::Refused(self.note(error)),
+            WriteError::Uncertain(error) => WriteError::Uncertain(self.trouble_with(error)),
         })
     }
 
@@ -232,6 +266,7 @@ impl Database {
         match self.reopen() {
             Ok(fresh) => {
                 *open = Some(fresh);
+                self.openings.fetch_add(1, Ordering::Release);
                 *self.trouble() = None;
                 Ok(())
             }
@@ -247,6 +282,27 @@ impl Database {
     }
 
     fn reopen(&self) -> Result<Open> {
+        let (open, _) = self.open_again()?;
+        let (Open::Writable(database), Some(replay)) = (&open, self.replay.get()) else {
+            return Ok(open);
+        };
+        let replayed = write_in(database, Level::Memory, |transaction| {
+            replay.replay(transaction)
+        });
+        if replayed.is_ok() {
+            return Ok(open);
+        }
+        // Whatever can be read without it can be read.
+        drop(guarded(|| {
+            drop(open);
+            Ok(())
+        }));
+        let (open, identity) = self.open_again()?;
+        replay.ends_with(identity.state.sequence);
+        Ok(open)
+    }
+
+    fn open_again(&self) -> Result<(Open, Identity)> {
         let backend = (self.make)().map_err(|error| io("opening the database file", error))?;
         if backend
             .is_empty()
@@ -263,7 +319,7 @@ impl Database {
         if found.id != self.id {
             return Err(damaged("it has become another store"));
         }
-        Ok(open)
+        Ok((open, found))
     }
 
     /// Closes the database cleanly.
@@ -318,9 +374,13 @@ impl Database {
         error
     }
 
-    /// The state of the store on disk.
-    pub(super) fn state(&self) -> Result<StoreState> {
-        self.read(|transaction| Ok(identify(transaction)?.state))
+    /// What store it is, and where it stands.
+    pub(super) fn identity(&self) -> Result<Identity> {
+        loop {
+            if let Some(identity) = self.read_since(self.openings(), identify)? {
+                return Ok(identity);
+            }
+        }
     }
 }
 
@@ -331,6 +391,39 @@ pub(super) enum WriteError {
     Refused(Error),
     /// The commit was under way: it may be found after the next open.
     Uncertain(Error),
+}
+
+impl WriteError {
+    /// The error, where it makes no difference.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Refused(error) | Self::Uncertain(error) => error,
+        }
+    }
+}
+
+fn write_in<T>(
+    database: &redb::Database,
+    level: Level,
+    write: impl FnOnce(&WriteTransaction) -> Result<T>,
+) -> std::result::Result<T, WriteError> {
+    let (transaction, value) = guarded(|| {
+        let mut transaction = database.begin_write().map_err(transaction_error)?;
+        match level {
+            // Two-phase, so that a failed sync leaves the old root standing, and with the state of the allocator, so
+            // that opening after a crash never walks the file.
+            Level::Durable => transaction.set_quick_repair(true),
+            Level::Memory => transaction
+                .set_durability(redb::Durability::None)
+                .map_err(Error::other)?,
+        }
+        let value = write(&transaction)?;
+        Ok((transaction, value))
+    })
+    .map_err(WriteError::Refused)?;
+    guarded(|| transaction.commit().map_err(commit_error))
+        .map(|()| value)
+        .map_err(WriteError::Uncertain)
 }
 
 impl Open {
@@ -390,11 +483,11 @@ fn check_magic(backend: &dyn Backend) -> Result<()> {
     }
 }
 
-/// Looks into a file without changing it, and answers whether it is a store.
-fn inspect(make: &MakeBackend) -> Result<()> {
+/// Looks into a file without changing it, and answers what store it is.
+fn inspect(make: &MakeBackend) -> Result<Identity> {
     let backend = make().map_err(|error| io("opening the database file", error))?;
     check_magic(&backend)?;
-    look_into(backend, |transaction| identify(transaction).map(drop))
+    look_into(backend, identify)
 }
 
 /// Whether a file is what a crash leaves while a store is created: nothing yet, or a store without content.
@@ -465,7 +558,7 @@ fn initialize(
         create_tables(&transaction)?;
         {
             let mut store = transaction.open_table(tables::STORE).map_err(table_error)?;
-            let state = binary::encode(&identity.state)?;
+            let state = identity.state.encode()?;
             let id = binary::encode_fixed(&identity.id)?;
             let seed = binary::encode_fixed(&identity.seed)?;
             for (name, value) in [
@@ -545,7 +638,7 @@ fn identify(transaction: &ReadTransaction) -> Result<Identity> {
     Ok(Identity {
         id: binary::decode_fixed(&value("id")?, "the id of the store")?,
         seed: binary::decode_fixed(&value("seed")?, "the seed of the store")?,
-        state: binary::decode(&value("state")?, "the state of the store")?,
+        state: StoreState::decode(&value("state")?)?,
         last_transcript: last.map_or(0, |(id, _)| id.value()),
     })
 }

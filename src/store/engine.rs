@@ -4,17 +4,18 @@
 //! plan  →  order (sequencer and queue)  →  durable  →  apply  →  answer
 //! ```
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::apply;
 use super::change::Change;
-use super::commit::{Answer, Committer, GroupOutcome, Queued, indeterminate};
-use super::database::{Database, Identity, WriteError};
+use super::commit::{Committer, Enqueued, GroupError, Queued};
+use super::database::{Database, Health, Identity, Level, WriteError};
 use super::environment::{Environment, UuidGenerator};
 use super::hash::Seed;
+use super::journal::Payload;
+use super::journaled::Journaled;
 use super::lock::Locks;
 use super::pending::{Newest, Session, Sessions, View};
 use super::read::Reader;
@@ -35,7 +36,9 @@ pub(super) struct Engine {
     pub(super) uuids: UuidGenerator,
     pub(super) sessions: Sessions,
     pub(super) committer: Committer,
-    pub(super) database: Database,
+    pub(super) database: Arc<Database>,
+    /// How changes become durable; None in memory, where nothing does, and where nothing is written.
+    pub(super) journaled: Option<Arc<Journaled>>,
     pub(super) readers: super::stats::Readers,
     next_transcript: AtomicU64,
     /// Held as long as the store is open; released after the database is closed.
@@ -78,7 +81,9 @@ pub(super) struct Parts {
     pub(super) read_only: bool,
     pub(super) record_limit: u64,
     pub(super) environment: Arc<dyn Environment>,
-    pub(super) database: Database,
+    pub(super) database: Arc<Database>,
+    pub(super) journaled: Option<Arc<Journaled>>,
+    pub(super) sessions: Sessions,
     pub(super) locks: Option<Locks>,
 }
 
@@ -93,20 +98,86 @@ impl Engine {
             record_limit: parts.record_limit,
             uuids: UuidGenerator::new(Arc::clone(&parts.environment), state.last_uuid),
             environment: parts.environment,
-            sessions: Sessions::default(),
+            sessions: parts.sessions,
             committer: Committer::new(state.sequence),
             database: parts.database,
+            journaled: parts.journaled,
             readers: super::stats::Readers::default(),
             next_transcript: AtomicU64::new(identity.last_transcript.saturating_add(1)),
             _locks: parts.locks,
         }
     }
 
-    /// Reads on one snapshot.
+    /// Reads on one snapshot with everything that was acknowledged before.
     pub(super) fn read<T>(&self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
-        let _registered = self.readers.begin();
-        self.database
-            .read(|transaction| read(&mut Reader::new(transaction, &self.seed)?))
+        self.read_behind(self.acknowledged(), read)
+    }
+
+    /// Reads on one snapshot with everything of one session that was acknowledged before. `base` is the stem of its
+    /// generation 0.
+    pub(super) fn read_of<T>(
+        &self,
+        base: &str,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // Whatever is not applied yet holds its session.
+        let acknowledged = match self.sessions.held(base) {
+            Some(session) => self.acknowledged_of(&session),
+            None => 0,
+        };
+        self.read_behind(acknowledged, read)
+    }
+
+    /// Reads on one snapshot, which may lag behind what was acknowledged.
+    pub(super) fn snapshot<T>(&self, read: impl FnOnce(&mut Reader<'_>) -> Result<T>) -> Result<T> {
+        self.read_behind(0, read)
+    }
+
+    /// Reads on one snapshot with all that `view` rests on, which is settled.
+    pub(super) fn read_under<T>(
+        &self,
+        view: &View,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.read_behind(view.sequence, read)
+    }
+
+    /// Reads on one snapshot with all changes up to `sequence`, which are durable.
+    pub(super) fn read_behind<T>(
+        &self,
+        sequence: u64,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // Taken only on the snapshot that is answered from.
+        let mut read = Some(read);
+        loop {
+            let openings = self.database.openings();
+            if let Some(journaled) = &self.journaled {
+                journaled.tidy();
+                journaled.wait_applied(sequence)?;
+            }
+            let _registered = self.readers.begin();
+            let seen = self.database.read_since(openings, |transaction| {
+                let mut reader = Reader::new(transaction, &self.seed)?;
+                read.take().map(|read| read(&mut reader)).transpose()
+            })?;
+            if let Some(seen) = seen.flatten() {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// The last change that is durable.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.committer.durable()
+    }
+
+    /// The last change of a session that was acknowledged, or a later one.
+    fn acknowledged_of(&self, session: &Session) -> u64 {
+        match session.last_sequence() {
+            0 => 0,
+            enqueued => enqueued.min(self.acknowledged()),
+        }
     }
 
     /// The number of a transcript that is about to be created. Numbers ascend; a refused creation leaves a gap.
@@ -131,14 +202,16 @@ impl Engine {
             if let Some(view) = session.view(epoch) {
                 return Ok(view);
             }
-            let newest = self.read(|reader| reader.newest_of(&session.stem))?;
-            session.install(epoch, newest);
+            let acknowledged = self.acknowledged_of(session);
+            let newest =
+                self.read_behind(acknowledged, |reader| reader.newest_of(&session.stem))?;
+            session.install(epoch, acknowledged, newest);
         }
     }
 
-    /// Waits until all that `view` rests on is durable and applied. False if some of it failed: then plan again.
+    /// Waits until all that `view` rests on is durable. False if some of it failed: then plan again.
     pub(super) fn settled(&self, view: &View) -> bool {
-        self.committer.wait_applied(view.epoch, view.sequence)
+        self.committer.wait_durable(view.epoch, view.sequence)
     }
 
     /// Plans until a plan meets the head that it was made for, and answers once its change is durable.
@@ -146,11 +219,14 @@ impl Engine {
     /// An answer or a refusal that rests on queued changes is given only once they are durable.
     pub(super) fn run<T>(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         mut plan: impl FnMut(&View) -> Result<Planned<T>>,
     ) -> Result<T> {
         self.writable()?;
         loop {
+            if let Some(journaled) = &self.journaled {
+                journaled.check()?;
+            }
             self.committer.wait_for_space();
             let view = self.view(session)?;
             match plan(&view) {
@@ -159,13 +235,19 @@ impl Engine {
                     newest,
                     answer,
                 }) => {
-                    let enqueue = || self.committer.enqueue(view.epoch, *change);
+                    let payload = match &self.journaled {
+                        Some(_) => Some(Payload::new(change.encode()?)),
+                        None => None,
+                    };
+                    let enqueued = Enqueued {
+                        change: *change,
+                        payload,
+                        session: Arc::clone(session),
+                    };
+                    let enqueue = || self.committer.enqueue(view.epoch, enqueued);
                     if let Some(ticket) = session.advance(&view, newest, enqueue) {
-                        match self.committer.finish(&ticket, |group| self.commit(group)) {
-                            Answer::Durable => return Ok(answer),
-                            Answer::Failed(error) => return Err(error),
-                            Answer::PlanAgain => {}
-                        }
+                        self.committer.finish(&ticket, |group| self.commit(group))?;
+                        return Ok(answer);
                     }
                 }
                 Ok(Planned::Answer(answer)) => {
@@ -182,76 +264,43 @@ impl Engine {
         }
     }
 
-    /// Makes a group durable, or each of its changes for itself if one of them cannot be applied: a damaged session
-    /// keeps nobody else from writing.
-    fn commit(&self, group: &[Queued]) -> GroupOutcome {
-        match self.commit_whole(group) {
-            GroupOutcome::Refused(error) if is_of_the_disk(&error) => GroupOutcome::Refused(error),
-            GroupOutcome::Refused(error) if group.len() == 1 => {
-                GroupOutcome::Parted(vec![Answer::Failed(error)])
-            }
-            GroupOutcome::Refused(_) => self.commit_singly(group),
-            outcome => outcome,
+    fn commit(&self, group: Vec<Arc<Queued>>) -> std::result::Result<(), GroupError> {
+        match &self.journaled {
+            Some(journaled) => journaled.commit(group),
+            None => self
+                .database
+                .write(Level::Memory, |transaction| {
+                    let changes = group.iter().map(|queued| (queued.sequence, &queued.change));
+                    apply::apply_group(transaction, &self.seed, changes)
+                })
+                .map_err(|error| match error {
+                    WriteError::Refused(error) => GroupError::Refused(error),
+                    WriteError::Uncertain(error) => GroupError::Indeterminate(error),
+                }),
         }
     }
 
-    fn commit_singly(&self, group: &[Queued]) -> GroupOutcome {
-        let mut refused = HashSet::new();
-        let answers = group.iter().map(|queued| {
-            let session = queued.change.session.as_str();
-            if refused.contains(session) {
-                return Answer::PlanAgain;
-            }
-            let answer = match self.commit_whole(std::slice::from_ref(queued)) {
-                GroupOutcome::Durable => return Answer::Durable,
-                GroupOutcome::Refused(error) => Answer::Failed(error),
-                GroupOutcome::Indeterminate(error) => Answer::Failed(indeterminate(error)),
-                GroupOutcome::Parted(_) => Answer::PlanAgain,
-            };
-            refused.insert(session);
-            answer
-        });
-        GroupOutcome::Parted(answers.collect())
-    }
-
-    fn commit_whole(&self, group: &[Queued]) -> GroupOutcome {
-        let write = || {
-            self.database.write(|transaction| {
-                let changes = group.iter().map(|queued| (queued.sequence, &queued.change));
-                apply::apply_group(transaction, &self.seed, changes)
-            })
-        };
-        let result = match write() {
-            // The database may have been closed by somebody's read error. Nothing was written, so one more try is due.
-            Err(WriteError::Refused(error)) if is_of_the_disk(&error) => write(),
-            result => result,
-        };
-        match result {
-            Ok(()) => GroupOutcome::Durable,
-            Err(WriteError::Refused(error)) => GroupOutcome::Refused(error),
-            Err(WriteError::Uncertain(error)) => self.resolve(group, error),
+    /// Makes the database itself hold all that was acknowledged.
+    pub(super) fn checkpoint(&self) -> Result<()> {
+        match &self.journaled {
+            Some(journaled) => journaled.checkpoint_now(self.committer.durable()),
+            None => Ok(()),
         }
     }
 
-    /// Finds out what became of a group whose commit failed. What the database holds once it is open again is durable,
-    /// so the answer stays true.
-    fn resolve(&self, group: &[Queued], error: Error) -> GroupOutcome {
-        let found = self.database.recover().and_then(|()| self.database.state());
-        let first = group.first().map_or(0, |queued| queued.sequence);
-        match found {
-            Ok(state) if state.sequence < first => GroupOutcome::Refused(error),
-            Ok(_) => GroupOutcome::Durable,
-            Err(_) => GroupOutcome::Indeterminate(error),
+    pub(super) fn health(&self) -> Health {
+        match &self.journaled {
+            Some(journaled) => journaled.health(),
+            None => self.database.health(),
         }
     }
-}
-
-fn is_of_the_disk(error: &Error) -> bool {
-    matches!(error, Error::Io { .. } | Error::Storage { .. })
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.database.close();
+        match &self.journaled {
+            Some(journaled) => journaled.close(),
+            None => self.database.close(),
+        }
     }
 }

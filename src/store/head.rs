@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
+use bincode::de::BorrowDecoder;
+use bincode::enc::Encoder;
+use bincode::error::{DecodeError, EncodeError};
 use bincode::{BorrowDecode, Decode, Encode};
 
 use super::binary;
+use super::journal::Ledger;
 use super::tables::RUN_CHUNK;
 use crate::spend::{Money, SpendTally};
 use crate::{Error, Result, TranscriptMeta, UsageCostSource};
@@ -193,6 +197,14 @@ struct TranscriptV0<'a> {
     /// 0, so that heads of another layout can stand beside these.
     format: u8,
     birth: Birth,
+    head: HeadV0<'a>,
+    run_first: u64,
+    run_steps: Vec<u64>,
+}
+
+/// A head as it stands in the row of its transcript and in a journaled change.
+#[derive(Encode, BorrowDecode)]
+struct HeadV0<'a> {
     meta: MetaV0<'a>,
     via_session: bool,
     sealed: bool,
@@ -203,8 +215,54 @@ struct TranscriptV0<'a> {
     title: Option<&'a str>,
     updated_at: i64,
     spend: TallyV0<'a>,
-    run_first: u64,
-    run_steps: Vec<u64>,
+}
+
+impl<'a> From<&'a Head> for HeadV0<'a> {
+    fn from(head: &'a Head) -> Self {
+        Self {
+            meta: MetaV0::from(head.meta.as_ref()),
+            via_session: head.via_session,
+            sealed: head.sealed,
+            next_seq: head.next_seq,
+            context: head.context.clone(),
+            tools: head.tools,
+            rows_stored: head.rows_stored,
+            title: head.title.as_deref(),
+            updated_at: head.updated_at,
+            spend: TallyV0::from(&head.spend),
+        }
+    }
+}
+
+impl From<HeadV0<'_>> for Head {
+    fn from(head: HeadV0<'_>) -> Self {
+        Self {
+            meta: Arc::new(head.meta.into()),
+            via_session: head.via_session,
+            sealed: head.sealed,
+            next_seq: head.next_seq,
+            context: head.context,
+            tools: head.tools,
+            rows_stored: head.rows_stored,
+            title: head.title.map(str::to_owned),
+            updated_at: head.updated_at,
+            spend: head.spend.into(),
+        }
+    }
+}
+
+impl Encode for Head {
+    fn encode<E: Encoder>(&self, encoder: &mut E) -> std::result::Result<(), EncodeError> {
+        HeadV0::from(self).encode(encoder)
+    }
+}
+
+impl<'de, C> BorrowDecode<'de, C> for Head {
+    fn borrow_decode<D: BorrowDecoder<'de, Context = C>>(
+        decoder: &mut D,
+    ) -> std::result::Result<Self, DecodeError> {
+        HeadV0::borrow_decode(decoder).map(Self::from)
+    }
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -254,20 +312,10 @@ struct TallyV0<'a> {
 impl Transcript {
     /// The value of the table row.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
-        let head = &self.head;
         binary::encode(&TranscriptV0 {
             format: 0,
             birth: self.birth,
-            meta: MetaV0::from(head.meta.as_ref()),
-            via_session: head.via_session,
-            sealed: head.sealed,
-            next_seq: head.next_seq,
-            context: head.context.clone(),
-            tools: head.tools,
-            rows_stored: head.rows_stored,
-            title: head.title.as_deref(),
-            updated_at: head.updated_at,
-            spend: TallyV0::from(&head.spend),
+            head: HeadV0::from(&self.head),
             run_first: self.runs.first,
             run_steps: pack(&self.runs.positions),
         })
@@ -285,18 +333,7 @@ impl Transcript {
                 first: value.run_first,
                 positions: unpack(&value.run_steps)?,
             },
-            head: Head {
-                meta: Arc::new(value.meta.into()),
-                via_session: value.via_session,
-                sealed: value.sealed,
-                next_seq: value.next_seq,
-                context: value.context,
-                tools: value.tools,
-                rows_stored: value.rows_stored,
-                title: value.title.map(str::to_owned),
-                updated_at: value.updated_at,
-                spend: value.spend.into(),
-            },
+            head: value.head.into(),
         })
     }
 }
@@ -428,12 +465,39 @@ impl From<TallyV0<'_>> for SpendTally {
 }
 
 /// What the store as a whole remembers, rewritten with every group of changes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StoreState {
     /// Sequence number of the last change that was applied.
     pub(super) sequence: u64,
     /// The last record UUID that this store minted.
     pub(super) last_uuid: u128,
+    /// The journal that holds the changes behind `sequence`; None if there are none: the store is clean.
+    pub(super) journal: Option<Ledger>,
+}
+
+impl StoreState {
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        binary::encode(&(self.sequence, self.last_uuid, self.journal))
+    }
+
+    /// Reads the state; one that was written before there was a journal ends before it.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let what = "the state of the store";
+        let without_journal = binary::decode::<(u64, u128)>(bytes, what);
+        if let Ok((sequence, last_uuid)) = without_journal {
+            return Ok(Self {
+                sequence,
+                last_uuid,
+                journal: None,
+            });
+        }
+        let (sequence, last_uuid, journal) = binary::decode(bytes, what)?;
+        Ok(Self {
+            sequence,
+            last_uuid,
+            journal,
+        })
+    }
 }
 
 /// A stem that was mentioned: as itself or as somebody's ancestor.

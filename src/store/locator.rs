@@ -171,8 +171,10 @@ impl TranscriptLocator for RedbTranscriptLocator {
 
     fn session_exists(&self, session: &SessionRef) -> Result<bool> {
         check_session(session)?;
-        self.engine
-            .read(|reader| Ok(find(reader, &session.base_stem(), session.generation)?.is_some()))
+        let base = session.base_stem();
+        self.engine.read_of(&base, |reader| {
+            Ok(find(reader, &base, session.generation)?.is_some())
+        })
     }
 
     fn read_session_transcript(
@@ -180,9 +182,10 @@ impl TranscriptLocator for RedbTranscriptLocator {
         session: &SessionRef,
     ) -> Result<Option<Arc<dyn TranscriptRead>>> {
         check_session(session)?;
+        let base = session.base_stem();
         let found = self
             .engine
-            .read(|reader| find(reader, &session.base_stem(), session.generation))?;
+            .read_of(&base, |reader| find(reader, &base, session.generation))?;
         found
             .map(|id| Ok(self.found(id)? as Arc<dyn TranscriptRead>))
             .transpose()
@@ -190,9 +193,10 @@ impl TranscriptLocator for RedbTranscriptLocator {
 
     fn head_generation(&self, session: &SessionRef) -> Result<SessionRef> {
         check_session(session)?;
+        let base = session.base_stem();
         let newest = self
             .engine
-            .read(|reader| reader.newest_of(&session.base_stem()))?;
+            .read_of(&base, |reader| reader.newest_of(&base))?;
         Ok(newest.map_or_else(
             || session.clone(),
             |newest| session.with_generation(newest.generation),
@@ -201,9 +205,10 @@ impl TranscriptLocator for RedbTranscriptLocator {
 
     fn session_chain(&self, session: &SessionRef) -> Result<Vec<SessionRef>> {
         check_session(session)?;
+        let base = session.base_stem();
         let chain = self
             .engine
-            .read(|reader| match reader.stem_id(&session.base_stem())? {
+            .read_of(&base, |reader| match reader.stem_id(&base)? {
                 Some(id) => reader.chain(id),
                 None => Ok(Vec::new()),
             })?;
@@ -322,8 +327,9 @@ struct RedbTranscript {
 impl RedbTranscript {
     /// Reads the transcript, if it is written.
     fn read<T>(&self, read: impl FnOnce(&mut Reader<'_>, u64) -> Result<T>) -> Result<Option<T>> {
-        self.engine.read(|reader| {
-            match find(reader, &self.address.session.stem, self.address.generation)? {
+        let base = &self.address.session.stem;
+        self.engine.read_of(base, |reader| {
+            match find(reader, base, self.address.generation)? {
                 Some(id) => read(reader, id).map(Some),
                 None => Ok(None),
             }
@@ -334,7 +340,7 @@ impl RedbTranscript {
         let session = &self.address.session.stem;
         let next = self.address.generation.saturating_add(1);
         self.engine
-            .read(|reader| Ok(find(reader, session, next)?.is_some()))
+            .read_of(session, |reader| Ok(find(reader, session, next)?.is_some()))
     }
 
     /// Notes that a begun generation was written by this handle.

@@ -5,6 +5,7 @@ mod backend;
 mod binary;
 mod builder;
 mod change;
+mod checkpoint;
 mod commit;
 mod database;
 mod engine;
@@ -13,6 +14,8 @@ mod environment;
 mod golden;
 mod hash;
 mod head;
+mod journal;
+mod journaled;
 mod locator;
 mod lock;
 mod pending;
@@ -92,7 +95,12 @@ impl Store {
 
     /// The record with this UUID. Costs two look-ups, a third for its parent.
     pub fn record(&self, uuid: Uuid) -> Result<Option<Record>> {
-        self.engine.read(|reader| reader.record_by_uuid(uuid))
+        // A record never changes: only one that is not found may still be on its way.
+        let found = self.engine.snapshot(|reader| reader.record_by_uuid(uuid))?;
+        match found {
+            None => self.engine.read(|reader| reader.record_by_uuid(uuid)),
+            found => Ok(found),
+        }
     }
 
     /// What one generation first stored, in the order of its log. Rows that it kept from the generation before stand
@@ -109,7 +117,7 @@ impl Store {
     }
 
     fn generation_records(&self, base: &str, generation: u32) -> Result<RecordIter> {
-        self.engine.read(|reader| {
+        self.engine.read_of(base, |reader| {
             let found: Vec<u64> = locator::find(reader, base, generation)?
                 .into_iter()
                 .collect();
@@ -119,8 +127,9 @@ impl Store {
 
     /// The records of all generations of a session, oldest first: each record once. Any generation may be given.
     pub fn session_records(&self, session: &SessionRef) -> Result<RecordIter> {
-        self.engine.read(|reader| {
-            let chain = match reader.stem_id(&session.base_stem())? {
+        let base = session.base_stem();
+        self.engine.read_of(&base, |reader| {
+            let chain = match reader.stem_id(&base)? {
                 Some(id) => reader.chain(id)?,
                 None => Vec::new(),
             };
@@ -154,11 +163,9 @@ impl Store {
     /// given.
     pub fn head(&self, session: &SessionRef) -> Result<Option<HeadToken>> {
         check_session(session)?;
-        self.engine.read(|reader| {
-            Ok(reader
-                .newest_of(&session.base_stem())?
-                .as_ref()
-                .map(HeadToken::of))
+        let base = session.base_stem();
+        self.engine.read_of(&base, |reader| {
+            Ok(reader.newest_of(&base)?.as_ref().map(HeadToken::of))
         })
     }
 
@@ -201,9 +208,17 @@ impl Store {
         self.engine.stats()
     }
 
+    /// Makes the database file itself hold all that was acknowledged, and frees the journal.
+    ///
+    /// A store does this by itself (see [`StoreBuilder::checkpoint_bytes`]); with
+    /// [`Durability::Eventual`] this call is what makes all writes before it survive a power loss.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.engine.checkpoint()
+    }
+
     /// Whether the store works, without touching the disk.
     #[must_use]
     pub fn health(&self) -> Health {
-        self.engine.database.health()
+        self.engine.health()
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct View {
     pub(super) epoch: u64,
     /// Moves with every change that is enqueued.
     pub(super) version: u64,
-    /// The last change of this session that was enqueued; 0 for none since the load.
+    /// The last change that the state rests on; 0 if the tables held it all when the session was first looked at.
     pub(super) sequence: u64,
     pub(super) newest: Option<Newest>,
     reservation: Option<Reservation>,
@@ -76,6 +76,8 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct State {
     loaded: Option<Loaded>,
+    /// The last change of this session that was ever enqueued.
+    last_sequence: u64,
     version: u64,
     reservation: Option<Reservation>,
 }
@@ -115,8 +117,19 @@ impl Session {
         })
     }
 
-    /// Installs what was read from the tables in `epoch`, unless another call was first.
-    pub(super) fn install(&self, epoch: u64, newest: Option<Newest>) {
+    /// The last change of this session that was enqueued, whatever became of it; 0 for none.
+    pub(super) fn last_sequence(&self) -> u64 {
+        self.state().last_sequence
+    }
+
+    /// Notes a change that was found in the journal.
+    pub(super) fn recover(&self, sequence: u64) {
+        self.state().last_sequence = sequence;
+    }
+
+    /// Installs what was read from the tables in `epoch`, unless another call was first. They held all changes up to
+    /// `sequence`.
+    pub(super) fn install(&self, epoch: u64, sequence: u64, newest: Option<Newest>) {
         let mut state = self.state();
         if state
             .loaded
@@ -126,7 +139,7 @@ impl Session {
             state.version += 1;
             state.loaded = Some(Loaded {
                 epoch,
-                sequence: 0,
+                sequence,
                 newest,
             });
         }
@@ -146,6 +159,7 @@ impl Session {
         }
         let (sequence, answer) = enqueue()?;
         state.version += 1;
+        state.last_sequence = sequence;
         if let Some(loaded) = state.loaded.as_mut() {
             loaded.sequence = sequence;
             loaded.newest = Some(newest);
@@ -247,6 +261,12 @@ impl Sessions {
             .by_stem
             .insert(stem.to_owned(), Arc::downgrade(&session));
         session
+    }
+
+    /// The session of a stem without its generation, if anybody holds it.
+    pub(super) fn held(&self, stem: &str) -> Option<Arc<Session>> {
+        let registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        registry.by_stem.get(stem).and_then(Weak::upgrade)
     }
 
     /// All sessions that are held now.

@@ -25,6 +25,11 @@ pub struct Stats {
     pub queued_changes: usize,
     /// Bytes of them and of those that are being committed.
     pub queued_bytes: usize,
+    /// Changes that are acknowledged and that the database file itself does not hold durably yet: they stand in the
+    /// journal and, for a while, in memory.
+    pub journaled_changes: usize,
+    /// Bytes of them.
+    pub journaled_bytes: u64,
     /// Calls that are held back until there is room in the queue, or until what their answer rests on is durable.
     pub waiting_calls: usize,
     /// Generations that handles have begun and not written yet.
@@ -63,8 +68,12 @@ impl Engine {
                 })
             })
             .collect();
+        let (journaled_changes, journaled_bytes) = match &self.journaled {
+            Some(journaled) => journaled.uncovered(),
+            None => (0, 0),
+        };
         let (readers, oldest_reader) = self.readers.oldest();
-        let health = self.database.health();
+        let health = self.health();
         let (records, transcripts) = self.read(|reader| {
             let log = reader
                 .transaction
@@ -91,6 +100,8 @@ impl Engine {
             file_bytes,
             queued_changes: queued.changes,
             queued_bytes: queued.bytes,
+            journaled_changes,
+            journaled_bytes,
             waiting_calls: queued.callers,
             reservations,
             readers,

@@ -20,28 +20,25 @@
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use super::calls::{Calls, DiskCall, Fault, Traffic};
+use super::image::DiskImage;
 use super::power::{Event, History, put};
-use crate::{Backend, Result, Store, StoreBuilder};
+use crate::{Backend, Result, Store, StoreBuilder, StoreFile};
 
-/// What a store asks of its disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum DiskCall {
-    /// Reading bytes.
-    Read,
-    /// Writing bytes.
-    Write,
-    /// Changing the length of the file, and a sync with nothing else to make durable: what fails when the disk is full.
-    SetLen,
-    /// Making what was written durable.
-    Sync,
-}
-
-/// A disk in memory with one file. Clones are the same disk.
+/// A disk in memory with the two files of a store. Clones are the same disk.
 ///
-/// Calls are counted from 1 when a fault is set, so that "the n-th write from now" can be named.
+/// Calls are counted from 1 when a fault is set, so that "the n-th write from now" can be named. The calls to both files
+/// are in one order; [`file`](Self::file) limits what is asked for to one of them.
 #[derive(Clone, Debug, Default)]
 pub struct SimDisk(Arc<Shared>);
+
+/// A file of a [`SimDisk`]: the backend for it, and a way to count, fail and hold the calls to this file alone. Any
+/// number of them may be the same file.
+#[derive(Clone, Debug)]
+pub struct SimFile {
+    disk: SimDisk,
+    file: StoreFile,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -51,38 +48,18 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    bytes: Vec<u8>,
-    /// Whether anything was written, or only the length changed, since the last sync.
-    written: bool,
-    resized: bool,
-    calls: Vec<(DiskCall, u64)>,
-    faults: Vec<Fault>,
-    failures: u64,
-    holds: Vec<Hold>,
-    next_hold: u64,
-    waiting: Vec<(DiskCall, usize)>,
+    image: DiskImage,
+    database: Unsynced,
+    journal: Unsynced,
+    traffic: Traffic,
     history: Option<History>,
 }
 
-/// A fault that is set.
-#[derive(Debug)]
-struct Fault {
-    call: DiskCall,
-    /// Calls until it strikes, 1 for the next one.
-    countdown: u64,
-    /// Whether it strikes once only.
-    once: bool,
-    /// How many bytes of a write arrive all the same.
-    torn: usize,
-}
-
-/// A kind of calls that wait.
-#[derive(Debug)]
-struct Hold {
-    id: u64,
-    call: DiskCall,
-    /// Calls that go on before the first one waits.
-    pass: u64,
+/// What happened to a file since its last sync.
+#[derive(Debug, Default)]
+struct Unsynced {
+    written: bool,
+    resized: bool,
 }
 
 impl SimDisk {
@@ -94,63 +71,73 @@ impl SimDisk {
 
     /// A disk with these bytes.
     #[must_use]
-    pub fn with_bytes(bytes: Vec<u8>) -> Self {
+    pub fn with_image(image: DiskImage) -> Self {
         let disk = Self::new();
-        disk.state().bytes = bytes;
+        disk.state().image = image;
         disk
     }
 
     /// Opens the store on this disk, or makes a new one if it is empty.
     pub fn open(&self, builder: StoreBuilder) -> Result<Store> {
         let disk = self.clone();
-        builder.with_backend(move |_| Ok(Box::new(disk.clone())))
+        builder.with_backend(move |file| Ok(Box::new(disk.file(file))))
+    }
+
+    /// One of the files.
+    #[must_use]
+    pub fn file(&self, file: StoreFile) -> SimFile {
+        SimFile {
+            disk: self.clone(),
+            file,
+        }
     }
 
     /// All bytes, as a process that starts now would read them.
     #[must_use]
-    pub fn bytes(&self) -> Vec<u8> {
-        self.state().bytes.clone()
+    pub fn image(&self) -> DiskImage {
+        self.state().image.clone()
     }
 
     /// Lets the `nth` call of this kind from now fail without effect, and no other.
     pub fn fail_once(&self, call: DiskCall, nth: u64) {
-        self.set(call, nth, true, 0);
+        self.set(Calls { call, file: None }, nth, true, 0);
     }
 
     /// Lets the `nth` call of this kind from now and all after it fail without effect, until [`heal`](Self::heal).
     pub fn fail_from(&self, call: DiskCall, nth: u64) {
-        self.set(call, nth, false, 0);
+        self.set(Calls { call, file: None }, nth, false, 0);
     }
 
     /// Lets the `nth` write from now fail when its first `bytes` bytes are written.
     pub fn tear(&self, nth: u64, bytes: usize) {
-        self.set(DiskCall::Write, nth, true, bytes);
+        let call = DiskCall::Write;
+        self.set(Calls { call, file: None }, nth, true, bytes);
     }
 
-    fn set(&self, call: DiskCall, countdown: u64, once: bool, torn: usize) {
-        self.state().faults.push(Fault {
-            call,
-            countdown: countdown.max(1),
+    fn set(&self, calls: Calls, nth: u64, once: bool, torn: usize) {
+        self.state().traffic.set(Fault {
+            calls,
+            countdown: nth.max(1),
             once,
             torn,
         });
     }
 
-    /// Takes back all faults.
+    /// Takes back all faults, those of single files too.
     pub fn heal(&self) {
-        self.state().faults.clear();
+        self.state().traffic.heal(None);
     }
 
     /// Calls of one kind so far, those that failed included.
     #[must_use]
     pub fn calls(&self, call: DiskCall) -> u64 {
-        count(&self.state().calls, call)
+        self.state().traffic.count(Calls { call, file: None }).calls
     }
 
     /// Calls that failed so far.
     #[must_use]
     pub fn failures(&self) -> u64 {
-        self.state().failures
+        self.state().traffic.failures(None)
     }
 
     /// Lets calls of one kind wait until the answer is dropped.
@@ -160,18 +147,14 @@ impl SimDisk {
 
     /// The same from the `nth` call from now on.
     pub fn hold_from(&self, call: DiskCall, nth: u64) -> Held {
-        let mut state = self.state();
-        state.next_hold += 1;
-        let id = state.next_hold;
-        state.holds.push(Hold {
-            id,
-            call,
-            pass: nth.saturating_sub(1),
-        });
+        self.hold_calls(Calls { call, file: None }, nth)
+    }
+
+    fn hold_calls(&self, calls: Calls, nth: u64) -> Held {
         Held {
             disk: self.clone(),
-            call,
-            id,
+            calls,
+            id: self.state().traffic.hold(calls, nth),
         }
     }
 
@@ -179,7 +162,7 @@ impl SimDisk {
     pub fn record(&self) {
         let mut state = self.state();
         state.history = Some(History {
-            before: state.bytes.clone(),
+            before: state.image.clone(),
             events: Vec::new(),
         });
     }
@@ -201,20 +184,20 @@ impl SimDisk {
         let events = state.history.iter().flat_map(|history| &history.events);
         events
             .enumerate()
-            .filter(|(_, event)| matches!(event, Event::Sync))
+            .filter(|(_, (_, event))| matches!(event, Event::Sync))
             .map(|(number, _)| number)
             .collect()
     }
 
-    /// What a power cut after the first `events` recorded events could leave: all that was synced, and of the rest a
-    /// choice that `seed` makes, whole writes or single sectors of them, in any order.
+    /// What a power cut after the first `events` recorded events could leave: of each file all that a sync of that file
+    /// made durable, and of the rest a choice that `seed` makes, whole writes or single sectors of them, in any order.
     ///
     /// Of writes before a failed sync each may be lost for good, although reads still show it.
     #[must_use]
     pub fn power_cut(&self, events: usize, seed: u64) -> Self {
         let state = self.state();
         let history = state.history.as_ref();
-        Self::with_bytes(history.map_or_else(Vec::new, |it| it.power_cut(events, seed)))
+        Self::with_image(history.map_or_else(DiskImage::default, |it| it.power_cut(events, seed)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -229,135 +212,168 @@ impl SimDisk {
     }
 
     /// Begins a call: waits while its kind is held, and answers the fault that strikes it.
-    fn begin(&self, call: DiskCall) -> (MutexGuard<'_, State>, Option<Fault>) {
+    fn begin(&self, file: StoreFile, call: DiskCall) -> (MutexGuard<'_, State>, Option<Fault>) {
         let mut state = self.state();
-        bump(&mut state.calls, call, |calls| calls + 1);
-        if let Some(id) = state.held(call) {
-            bump(&mut state.waiting, call, |waiting| waiting + 1);
+        state.traffic.count_mut(file, call).calls += 1;
+        if let Some(id) = state.traffic.held(file, call) {
+            state.traffic.count_mut(file, call).waiting += 1;
             self.0.moved.notify_all();
-            while state.holds.iter().any(|hold| hold.id == id) {
+            while state.traffic.is_held(id) {
                 state = self.wait(state);
             }
-            bump(&mut state.waiting, call, |waiting| waiting - 1);
+            state.traffic.count_mut(file, call).waiting -= 1;
         }
-        let fault = state.strike(call);
+        let fault = state.traffic.strike(file, call);
         (state, fault)
     }
 }
 
-impl State {
-    /// The hold that a call has to wait for.
-    fn held(&mut self, call: DiskCall) -> Option<u64> {
-        let mut held = None;
-        for hold in self.holds.iter_mut().filter(|hold| hold.call == call) {
-            match hold.pass.checked_sub(1) {
-                Some(left) => hold.pass = left,
-                None => held = Some(hold.id),
-            }
+impl SimFile {
+    fn all(&self, call: DiskCall) -> Calls {
+        Calls {
+            call,
+            file: Some(self.file),
         }
-        held
     }
 
-    fn strike(&mut self, call: DiskCall) -> Option<Fault> {
-        let mut struck = None;
-        self.faults.retain_mut(|fault| {
-            if fault.call != call {
-                return true;
-            }
-            fault.countdown = fault.countdown.saturating_sub(1);
-            let strikes = fault.countdown == 0;
-            if strikes {
-                struck = Some(Fault { ..*fault });
-            }
-            !(strikes && fault.once)
-        });
-        self.failures += u64::from(struck.is_some());
-        struck
+    /// [`SimDisk::fail_once`], counting the calls to this file only.
+    pub fn fail_once(&self, call: DiskCall, nth: u64) {
+        self.disk.set(self.all(call), nth, true, 0);
     }
 
-    fn note(&mut self, event: impl FnOnce() -> Event) {
+    /// [`SimDisk::fail_from`], counting the calls to this file only.
+    pub fn fail_from(&self, call: DiskCall, nth: u64) {
+        self.disk.set(self.all(call), nth, false, 0);
+    }
+
+    /// [`SimDisk::tear`], counting the writes to this file only.
+    pub fn tear(&self, nth: u64, bytes: usize) {
+        self.disk.set(self.all(DiskCall::Write), nth, true, bytes);
+    }
+
+    /// Takes back the faults that were set on this file alone.
+    pub fn heal(&self) {
+        self.disk.state().traffic.heal(Some(self.file));
+    }
+
+    /// Calls of one kind to this file so far, those that failed included.
+    #[must_use]
+    pub fn calls(&self, call: DiskCall) -> u64 {
+        self.disk.state().traffic.count(self.all(call)).calls
+    }
+
+    /// Calls to this file that failed so far.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.disk.state().traffic.failures(Some(self.file))
+    }
+
+    /// Bytes that were read from this file, or written to it, so far.
+    #[must_use]
+    pub fn bytes(&self, call: DiskCall) -> u64 {
+        self.disk.state().traffic.count(self.all(call)).bytes
+    }
+
+    /// [`SimDisk::hold`] for calls to this file.
+    pub fn hold(&self, call: DiskCall) -> Held {
+        self.hold_from(call, 1)
+    }
+
+    /// [`SimDisk::hold_from`] for calls to this file.
+    pub fn hold_from(&self, call: DiskCall, nth: u64) -> Held {
+        self.disk.hold_calls(self.all(call), nth)
+    }
+}
+
+impl State {
+    fn unsynced(&mut self, file: StoreFile) -> &mut Unsynced {
+        match file {
+            StoreFile::Database => &mut self.database,
+            StoreFile::Journal => &mut self.journal,
+        }
+    }
+
+    fn note(&mut self, file: StoreFile, event: impl FnOnce() -> Event) {
         if let Some(history) = &mut self.history {
-            history.events.push(event());
+            history.events.push((file, event()));
         }
     }
 
     /// What a sync counts as now.
-    fn kind_of_sync(&self) -> DiskCall {
-        if self.resized && !self.written {
-            DiskCall::SetLen
-        } else {
-            DiskCall::Sync
+    fn kind_of_sync(&mut self, file: StoreFile) -> DiskCall {
+        match self.unsynced(file) {
+            Unsynced {
+                resized: true,
+                written: false,
+            } => DiskCall::SetLen,
+            _ => DiskCall::Sync,
         }
     }
 
-    fn write(&mut self, offset: u64, data: &[u8]) {
-        self.written = true;
-        self.note(|| Event::Write(offset, data.to_vec()));
-        put(&mut self.bytes, offset, data);
+    fn write(&mut self, file: StoreFile, offset: u64, data: &[u8]) {
+        self.unsynced(file).written = true;
+        self.traffic.count_mut(file, DiskCall::Write).bytes += data.len() as u64;
+        self.note(file, || Event::Write(offset, data.to_vec()));
+        put(self.image.file_mut(file), offset, data);
     }
 }
 
-fn broken(call: DiskCall) -> io::Error {
-    match call {
-        DiskCall::SetLen => io::ErrorKind::StorageFull.into(),
-        _ => io::Error::other("a simulated fault of the disk"),
-    }
-}
-
-impl Backend for SimDisk {
+impl Backend for SimFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state().bytes.len() as u64)
+        Ok(self.disk.state().image.file(self.file).len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let (state, fault) = self.begin(DiskCall::Read);
+        let (mut state, fault) = self.disk.begin(self.file, DiskCall::Read);
         if fault.is_some() {
-            return Err(broken(DiskCall::Read));
+            return Err(DiskCall::Read.broken());
         }
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(out.len());
-        let found = state.bytes.get(start..end);
+        let found = state.image.file(self.file).get(start..end);
         out.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        let count = state.traffic.count_mut(self.file, DiskCall::Read);
+        count.bytes += out.len() as u64;
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let (mut state, fault) = self.begin(DiskCall::SetLen);
+        let (mut state, fault) = self.disk.begin(self.file, DiskCall::SetLen);
         if fault.is_some() {
-            return Err(broken(DiskCall::SetLen));
+            return Err(DiskCall::SetLen.broken());
         }
-        state.resized = true;
-        state.note(|| Event::SetLen(len));
+        state.unsynced(self.file).resized = true;
+        state.note(self.file, || Event::SetLen(len));
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::StorageFull)?;
-        state.bytes.resize(len, 0);
+        state.image.file_mut(self.file).resize(len, 0);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let kind = self.state().kind_of_sync();
-        let (mut state, fault) = self.begin(kind);
-        (state.written, state.resized) = (false, false);
+        let kind = self.disk.state().kind_of_sync(self.file);
+        let (mut state, fault) = self.disk.begin(self.file, kind);
+        *state.unsynced(self.file) = Unsynced::default();
         if fault.is_some() {
-            state.note(|| Event::FailedSync);
-            return Err(broken(kind));
+            state.note(self.file, || Event::FailedSync);
+            return Err(kind.broken());
         }
-        state.note(|| Event::Sync);
+        state.note(self.file, || Event::Sync);
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let (mut state, fault) = self.begin(DiskCall::Write);
+        let (mut state, fault) = self.disk.begin(self.file, DiskCall::Write);
         match fault {
             None => {
-                state.write(offset, data);
+                state.write(self.file, offset, data);
                 Ok(())
             }
             Some(fault) => {
                 let arrived = data.get(..fault.torn.min(data.len()));
                 if let Some(arrived) = arrived.filter(|arrived| !arrived.is_empty()) {
-                    state.write(offset, arrived);
+                    state.write(self.file, offset, arrived);
                 }
-                Err(broken(DiskCall::Write))
+                Err(DiskCall::Write.broken())
             }
         }
     }
@@ -368,7 +384,7 @@ impl Backend for SimDisk {
 #[must_use = "the calls go on when this is dropped"]
 pub struct Held {
     disk: SimDisk,
-    call: DiskCall,
+    calls: Calls,
     id: u64,
 }
 
@@ -376,7 +392,7 @@ impl Held {
     /// Waits until so many calls wait here.
     pub fn wait_for(&self, calls: usize) {
         let mut state = self.disk.state();
-        while count(&state.waiting, self.call) < calls {
+        while state.traffic.count(self.calls).waiting < calls {
             state = self.disk.wait(state);
         }
     }
@@ -384,24 +400,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.disk.state().holds.retain(|hold| hold.id != self.id);
+        self.disk.state().traffic.let_go(self.id);
         self.disk.0.moved.notify_all();
-    }
-}
-
-fn count<N: Copy + Default>(counts: &[(DiskCall, N)], call: DiskCall) -> N {
-    let found = counts.iter().find(|(kind, _)| *kind == call);
-    found.map_or_else(N::default, |(_, count)| *count)
-}
-
-fn bump<N: Copy + Default>(
-    counts: &mut Vec<(DiskCall, N)>,
-    call: DiskCall,
-    change: impl Fn(N) -> N,
-) {
-    match counts.iter_mut().find(|(kind, _)| *kind == call) {
-        Some((_, count)) => *count = change(*count),
-        None => counts.push((call, change(N::default()))),
     }
 }
 
@@ -410,82 +410,181 @@ mod tests {
     use super::*;
     use crate::testkit::power::SECTOR;
 
-    fn written(disk: &SimDisk, byte: u8) {
-        Backend::write(disk, 0, &[byte; 4 * SECTOR]).unwrap();
+    fn database(disk: &SimDisk) -> SimFile {
+        disk.file(StoreFile::Database)
+    }
+
+    fn journal(disk: &SimDisk) -> SimFile {
+        disk.file(StoreFile::Journal)
+    }
+
+    fn written(file: &SimFile, byte: u8) {
+        file.write(0, &[byte; 4 * SECTOR]).unwrap();
+    }
+
+    /// What a power cut now would leave.
+    fn cut(disk: &SimDisk, seed: u64) -> DiskImage {
+        disk.power_cut(disk.events(), seed).image()
     }
 
     #[test]
     fn a_power_cut_keeps_what_was_synced_and_a_choice_of_the_rest_in_whole_sectors() {
+        for name in [StoreFile::Database, StoreFile::Journal] {
+            let disk = SimDisk::new();
+            let file = disk.file(name);
+            disk.record();
+            written(&file, 1);
+            file.sync_data().unwrap();
+            written(&file, 2);
+            assert_eq!(disk.syncs(), [1]);
+            let (mut old, mut new, mut torn) = (0, 0, 0);
+            for seed in 0..100 {
+                let image = cut(&disk, seed);
+                assert_eq!(image, cut(&disk, seed), "seed {seed}");
+                let synced = disk.power_cut(2, seed).image();
+                assert_eq!(synced.file(name), [1; 4 * SECTOR], "seed {seed}");
+                let left = image.file(name);
+                for sector in left.chunks(SECTOR) {
+                    assert!(
+                        sector == [1; SECTOR] || sector == [2; SECTOR],
+                        "seed {seed}"
+                    );
+                }
+                match (left.contains(&1), left.contains(&2)) {
+                    (true, true) => torn += 1,
+                    (true, false) => old += 1,
+                    _ => new += 1,
+                }
+            }
+            assert!(
+                old > 0 && new > 0 && torn > 0,
+                "{old} old, {new} new, {torn} torn"
+            );
+        }
+    }
+
+    #[test]
+    fn a_sync_keeps_nothing_of_the_other_file_and_each_loses_what_it_will() {
         let disk = SimDisk::new();
         disk.record();
-        written(&disk, 1);
-        disk.sync_data().unwrap();
-        written(&disk, 2);
-        assert_eq!(disk.syncs(), [1]);
-        let (mut old, mut new, mut torn) = (0, 0, 0);
-        for seed in 0..100 {
-            let left = disk.power_cut(disk.events(), seed).bytes();
-            assert_eq!(
-                left,
-                disk.power_cut(disk.events(), seed).bytes(),
-                "seed {seed}"
-            );
-            assert_eq!(
-                disk.power_cut(2, seed).bytes(),
-                [1; 4 * SECTOR],
-                "seed {seed}"
-            );
-            for sector in left.chunks(SECTOR) {
-                assert!(
-                    sector == [1; SECTOR] || sector == [2; SECTOR],
-                    "seed {seed}"
-                );
-            }
-            match (left.contains(&1), left.contains(&2)) {
-                (true, true) => torn += 1,
-                (true, false) => old += 1,
-                _ => new += 1,
-            }
+        written(&database(&disk), 1);
+        written(&journal(&disk), 1);
+        journal(&disk).sync_data().unwrap();
+        let lost = |seed| cut(&disk, seed).database().is_empty();
+        assert!((0..100).any(lost) && !(0..100).all(lost));
+        assert!((0..100).all(|seed| cut(&disk, seed).journal() == [1; 4 * SECTOR]));
+
+        written(&journal(&disk), 2);
+        let mut seen = [[false; 2]; 2];
+        for image in (0..200).map(|seed| cut(&disk, seed)) {
+            let whole = image.database() == [1; 4 * SECTOR];
+            let newest = image.journal() == [2; 4 * SECTOR];
+            seen[usize::from(whole)][usize::from(newest)] = true;
         }
-        assert!(
-            old > 0 && new > 0 && torn > 0,
-            "{old} old, {new} new, {torn} torn"
-        );
+        assert_eq!(seen, [[true; 2]; 2], "every combination is met");
+    }
+
+    #[test]
+    fn of_many_writes_a_power_cut_may_lose_all_or_none() {
+        let disk = SimDisk::new();
+        disk.record();
+        for number in 0..100 {
+            journal(&disk).write(number * 512, &[1; SECTOR]).unwrap();
+        }
+        let landed = |seed| {
+            let image = cut(&disk, seed);
+            let sectors = image.journal().chunks(SECTOR);
+            sectors.filter(|sector| *sector == [1; SECTOR]).count()
+        };
+        let landed: Vec<_> = (0..100).map(landed).collect();
+        assert!(landed.contains(&0) && landed.contains(&100));
+        assert!(landed.iter().any(|sectors| (1..100).contains(sectors)));
     }
 
     #[test]
     fn what_a_failed_sync_lost_no_later_sync_brings_back() {
         let disk = SimDisk::new();
+        let file = database(&disk);
         disk.record();
-        written(&disk, 1);
+        written(&file, 1);
         disk.fail_once(DiskCall::Sync, 1);
-        assert!(disk.sync_data().is_err());
-        Backend::write(&disk, 4096, &[2]).unwrap();
-        disk.sync_data().unwrap();
-        assert_eq!(disk.bytes()[0], 1, "reads show it");
-        let lost = |seed| disk.power_cut(disk.events(), seed).bytes()[0] == 0;
+        assert!(file.sync_data().is_err());
+        file.write(4096, &[2]).unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(disk.image().database()[0], 1, "reads show it");
+        let lost = |seed| cut(&disk, seed).database()[0] == 0;
         assert!((0..100).any(lost) && !(0..100).all(lost));
-        assert!((0..100).all(|seed| disk.power_cut(disk.events(), seed).bytes()[4096] == 2));
+        assert!((0..100).all(|seed| cut(&disk, seed).database()[4096] == 2));
     }
 
     #[test]
     fn the_named_call_fails_once_or_until_the_disk_is_healed() {
         let disk = SimDisk::new();
-        written(&disk, 1);
+        let file = database(&disk);
+        written(&file, 1);
         disk.fail_once(DiskCall::Write, 2);
         disk.tear(3, 5);
-        written(&disk, 2);
-        assert!(Backend::write(&disk, 0, &[3; 9]).is_err());
-        assert!(Backend::write(&disk, 0, &[4; 9]).is_err());
-        assert_eq!(disk.bytes()[..9], [4, 4, 4, 4, 4, 2, 2, 2, 2]);
+        written(&file, 2);
+        assert!(file.write(0, &[3; 9]).is_err());
+        assert!(file.write(0, &[4; 9]).is_err());
+        assert_eq!(disk.image().database()[..9], [4, 4, 4, 4, 4, 2, 2, 2, 2]);
         disk.fail_from(DiskCall::SetLen, 1);
         for _ in 0..3 {
-            let full = disk.set_len(9000).unwrap_err();
+            let full = file.set_len(9000).unwrap_err();
             assert_eq!(full.kind(), io::ErrorKind::StorageFull);
         }
         assert_eq!(disk.failures(), 5);
         disk.heal();
-        disk.set_len(9000).unwrap();
-        assert_eq!(Backend::len(&disk).unwrap(), 9000);
+        file.set_len(9000).unwrap();
+        assert_eq!(file.len().unwrap(), 9000);
+    }
+
+    #[test]
+    fn calls_are_counted_and_fail_in_the_order_of_both_files_or_on_one_alone() {
+        let disk = SimDisk::new();
+        let (database, journal) = (database(&disk), journal(&disk));
+        disk.fail_once(DiskCall::Write, 2);
+        journal.fail_from(DiskCall::Write, 3);
+        written(&database, 1);
+        assert!(journal.write(0, &[1; 9]).is_err(), "the second of both");
+        written(&journal, 1);
+        written(&database, 2);
+        for _ in 0..2 {
+            assert!(journal.write(0, &[2; 9]).is_err(), "the third of its own");
+        }
+        written(&database, 3);
+        database.heal();
+        assert!(journal.write(0, &[2; 9]).is_err(), "not its fault");
+        journal.heal();
+        written(&journal, 2);
+        journal.read(0, &mut [0; 7]).unwrap();
+
+        assert_eq!((disk.calls(DiskCall::Write), disk.failures()), (9, 4));
+        assert_eq!((journal.calls(DiskCall::Write), journal.failures()), (6, 4));
+        assert_eq!(
+            (database.calls(DiskCall::Write), database.failures()),
+            (3, 0)
+        );
+        assert_eq!(journal.bytes(DiskCall::Write), 2 * 4 * SECTOR as u64);
+        assert_eq!(journal.bytes(DiskCall::Read), 7);
+        assert_eq!(database.bytes(DiskCall::Read), 0);
+    }
+
+    #[test]
+    fn calls_to_one_file_are_held_while_the_other_works() {
+        let disk = SimDisk::new();
+        let (database, journal) = (database(&disk), journal(&disk));
+        std::thread::scope(|scope| {
+            let held = database.hold_from(DiskCall::Write, 2);
+            written(&database, 1);
+            let waiting = scope.spawn(|| written(&database, 2));
+            held.wait_for(1);
+            written(&journal, 3);
+            assert_eq!(disk.image().database()[0], 1);
+            drop(held);
+            waiting.join().unwrap();
+        });
+        assert_eq!(disk.image().database()[0], 2);
+        assert_eq!(disk.image().journal()[0], 3);
     }
 }

@@ -4,9 +4,13 @@
 //! [`Error::Io`](crate::Error::Io) and [`Error::Indeterminate`](crate::Error::Indeterminate) promise. The contract
 //! itself as checks is [`conformance`](crate::conformance).
 
+mod calls;
 mod clock;
 mod disk;
+mod image;
 mod power;
 
+pub use calls::DiskCall;
 pub use clock::TestClock;
-pub use disk::{DiskCall, Held, SimDisk};
+pub use disk::{Held, SimDisk, SimFile};
+pub use image::DiskImage;

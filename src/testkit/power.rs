@@ -1,13 +1,17 @@
 //! What a power cut leaves of a simulated disk.
 
+use super::image::DiskImage;
+use crate::StoreFile;
+
 /// The sector of a disk, in bytes: what a power cut leaves old or new, never mixed.
 pub(super) const SECTOR: usize = 512;
 
 /// Everything that happened since the recording began.
 #[derive(Debug)]
 pub(super) struct History {
-    pub(super) before: Vec<u8>,
-    pub(super) events: Vec<Event>,
+    pub(super) before: DiskImage,
+    /// In the order in which they happened, whichever the file.
+    pub(super) events: Vec<(StoreFile, Event)>,
 }
 
 #[derive(Clone, Debug)]
@@ -21,23 +25,27 @@ pub(super) enum Event {
 
 impl History {
     /// The bytes after the first `events` events and a power cut; see [`SimDisk::power_cut`](super::SimDisk::power_cut).
-    pub(super) fn power_cut(&self, events: usize, seed: u64) -> Vec<u8> {
+    pub(super) fn power_cut(&self, events: usize, seed: u64) -> DiskImage {
         let mut choice = Choice(seed << 32);
-        let mut bytes = self.before.clone();
-        let mut unsynced = Vec::new();
-        for event in self.events.iter().take(events) {
-            match event {
-                Event::Sync => {
-                    for event in unsynced.drain(..) {
-                        land(&mut bytes, event, &mut |_| true);
+        let mut image = self.before.clone();
+        for file in [StoreFile::Database, StoreFile::Journal] {
+            let bytes = image.file_mut(file);
+            let mut unsynced = Vec::new();
+            let happened = self.events.iter().take(events);
+            for (_, event) in happened.filter(|(at, _)| *at == file) {
+                match event {
+                    Event::Sync => {
+                        for event in unsynced.drain(..) {
+                            land(bytes, event, &mut |_| true);
+                        }
                     }
+                    Event::FailedSync => lose(bytes, &mut unsynced, &mut choice),
+                    event => unsynced.push(event),
                 }
-                Event::FailedSync => lose(&mut bytes, &mut unsynced, &mut choice),
-                event => unsynced.push(event),
             }
+            lose(bytes, &mut unsynced, &mut choice);
         }
-        lose(&mut bytes, &mut unsynced, &mut choice);
-        bytes
+        image
     }
 }
 
@@ -78,12 +86,14 @@ fn land(bytes: &mut Vec<u8>, event: &Event, lands: &mut dyn FnMut(u64) -> bool) 
     }
 }
 
-/// Lets a choice of unsynced events reach the disk, out of order where that makes a difference.
+/// Lets a choice of unsynced events reach the disk, out of order where that makes a difference. Now and then it is none
+/// of them or all, which single choices would hardly ever come to when there are many.
 fn lose(bytes: &mut Vec<u8>, unsynced: &mut Vec<&Event>, choice: &mut Choice) {
+    let lot = choice.below(8);
     for event in unsynced.drain(..) {
-        match choice.below(4) {
-            0 => {}
-            1 => land(bytes, event, &mut |_| choice.below(2) == 0),
+        match (lot, choice.below(4)) {
+            (0, _) | (2.., 0) => {}
+            (2.., 1) => land(bytes, event, &mut |_| choice.below(2) == 0),
             _ => land(bytes, event, &mut |_| true),
         }
     }

@@ -1,12 +1,12 @@
 //! The scripted conversation on a disk that does not fail.
 
-use transcript_redb::testkit::SimDisk;
+use transcript_redb::testkit::{DiskImage, SimDisk};
 
 use super::script::{STEPS, World};
 
 /// The disk after so many steps, each with its picture: `disks[n]` and `pictures[n]` after `n` steps.
 pub struct Reference {
-    pub disks: Vec<Vec<u8>>,
+    pub disks: Vec<DiskImage>,
     pub pictures: Vec<String>,
 }
 
@@ -15,7 +15,7 @@ pub fn reference() -> Reference {
     let disk = SimDisk::new();
     let world = World::open(&disk).unwrap();
     let mut reference = Reference {
-        disks: vec![disk.bytes()],
+        disks: vec![disk.image()],
         pictures: vec![world.picture().unwrap()],
     };
     for (name, step) in STEPS {
@@ -26,7 +26,7 @@ pub fn reference() -> Reference {
             reference.pictures.last(),
             "{name} changes something"
         );
-        reference.disks.push(disk.bytes());
+        reference.disks.push(disk.image());
         reference.pictures.push(picture);
     }
     reference

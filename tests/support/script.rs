@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use transcript_redb::testkit::{SimDisk, TestClock};
 use transcript_redb::{
-    AppendRows, BackgroundAppend, Result, SessionRef, Store, TranscriptHistory, TranscriptLocator,
-    TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn, TruncateCut,
+    AppendRows, BackgroundAppend, Result, SessionRef, Store, StoreBuilder, TranscriptHistory,
+    TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptPartial, TranscriptTurn,
+    TruncateCut,
 };
 
 use super::picture::picture;
@@ -55,10 +56,15 @@ fn session() -> SessionRef {
 }
 
 impl World {
-    /// Opens the store on `disk`, with a cache so small that it reads and writes pages at any time.
-    pub fn open(disk: &SimDisk) -> Result<Self> {
+    /// A store whose clock stands still, with a cache so small that it reads and writes pages at any time.
+    pub fn builder() -> StoreBuilder {
         let clock = Arc::new(TestClock::at(NOW, 7));
-        Self::over(disk.open(Store::builder().environment(clock).cache_bytes(128 << 10))?)
+        Store::builder().environment(clock).cache_bytes(128 << 10)
+    }
+
+    /// Opens the store on `disk`.
+    pub fn open(disk: &SimDisk) -> Result<Self> {
+        Self::over(disk.open(Self::builder())?)
     }
 
     /// The same over a store that is open already.

@@ -24,11 +24,16 @@ pub(in crate::store) fn guarded<T>(run: impl FnOnce() -> Result<T>) -> Result<T>
         .unwrap_or_else(|_| Err(damaged("working on it ended in a panic")))
 }
 
+/// Whether what is damaged is the file as redb sees it.
+pub(in crate::store) fn is_the_file(what: &str) -> bool {
+    what == THE_FILE
+}
+
 /// Whether redb may be unable to go on after an error: it remembers I/O errors, and a panic may have poisoned its locks.
-pub(super) fn needs_reopening(error: &Error) -> bool {
+pub(in crate::store) fn needs_reopening(error: &Error) -> bool {
     match error {
         Error::Io { .. } | Error::Storage { .. } => true,
-        Error::Corrupted { what, .. } => what == THE_FILE,
+        Error::Corrupted { what, .. } => is_the_file(what),
         _ => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Appends without a baseline: a single row, a partial, and the rows of a host that keeps a head token.
 
-use super::{Address, Target, applied};
+use super::{Address, Target, settled};
 use crate::store::engine::{Engine, Planned};
 use crate::store::pending::View;
 use crate::store::{AppendRows, HeadToken};
@@ -32,8 +32,8 @@ pub(super) fn row(
     let rows = std::slice::from_ref(message);
     let mut draft = address.draft(engine, target, None)?;
     if let Target::Successor(predecessor) = target {
-        applied(engine, view)?;
-        engine.read(|reader| {
+        settled(engine, view)?;
+        engine.read_under(view, |reader| {
             let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
             address.check_begun(predecessor, &mut stored)?;
             let plan = plan_context(&mut stored, rows, &Stamp::AS_GIVEN)?;

@@ -1,6 +1,6 @@
 //! Idempotent background appends.
 
-use super::{Address, Target, append, applied};
+use super::{Address, Target, append, settled};
 use crate::store::engine::{Engine, Planned};
 use crate::{BackgroundAppend, BackgroundAppendOutcome as Outcome, Result, TranscriptMessage};
 
@@ -23,8 +23,8 @@ pub(in crate::store) fn append_background(
         {
             return Ok(Planned::Answer(Outcome::StaleGeneration { expected, head }));
         }
-        applied(engine, view)?;
-        let taken = engine.read(|reader| {
+        settled(engine, view)?;
+        let taken = engine.read_under(view, |reader| {
             reader.holds_key(
                 &address.session.stem,
                 newest.transcript,

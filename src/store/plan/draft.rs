@@ -10,7 +10,9 @@ use crate::spend::{Money, SpendTally, usage_hour};
 use crate::store::change::{Change, CountedUsage, Create, NewRecord, SealPredecessor};
 use crate::store::engine::{Engine, Planned};
 use crate::store::hash::Identity;
-use crate::store::head::{Context, Head, INLINE_RANGES, Range, SessionParts, ToolsRef, Totals};
+use crate::store::head::{
+    Context, Head, INLINE_RANGES, Range, SessionParts, ToolsRef, Totals, source_code,
+};
 use crate::store::pending::Newest;
 use crate::store::read::context::{LiveRows, Place};
 use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal};
@@ -182,7 +184,7 @@ impl<'e> Draft<'e> {
                 hour: usage_hour(turn, address.at),
                 provider: turn.provider.clone(),
                 model: turn.model.clone(),
-                source: turn.usage.cost_source,
+                source: source_code(turn.usage.cost_source),
                 totals: Totals {
                     turns: 1,
                     input_tokens: turn.usage.input,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Address, Baseline, Begun, Target, applied};
+use super::{Address, Baseline, Begun, Target, settled};
 use crate::store::apply::full_stem;
 use crate::store::engine::Engine;
 use crate::store::pending::{Claim, View};
@@ -24,7 +24,7 @@ pub(in crate::store) fn begin(
         }
         let newest = free(address, &view)?;
         if let Some(baseline) = baseline {
-            engine.read(|reader| {
+            engine.read_under(&view, |reader| {
                 let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
                 check_baseline(&address.stem(), &mut stored, baseline)
             })?;
@@ -83,7 +83,7 @@ pub(in crate::store) fn truncate(
     next: impl Fn(u32) -> Address,
 ) -> Result<(u32, Vec<TranscriptMessage>)> {
     engine.run(&session.session, |view| {
-        applied(engine, view)?;
+        settled(engine, view)?;
         let Some(newest) = &view.newest else {
             return Err(Error::NotWritten {
                 stem: session.stem(),
@@ -93,7 +93,7 @@ pub(in crate::store) fn truncate(
             generation: newest.generation,
             ..session.clone()
         };
-        let kept = engine.read(|reader| {
+        let kept = engine.read_under(view, |reader| {
             let mut messages = reader.messages(newest.transcript, &newest.head)?;
             messages.truncate(cut_length(&head.stem(), &messages, cut)?);
             Ok(messages)
@@ -101,7 +101,7 @@ pub(in crate::store) fn truncate(
         let newest = free(&head, view)?;
         let address = next(newest.generation + 1);
         let mut draft = address.draft(engine, &Target::Successor(newest), None)?;
-        engine.read(|reader| {
+        engine.read_under(view, |reader| {
             let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
             let plan = plan_context(&mut stored, &kept, &Stamp::AS_GIVEN)?;
             draft.seal(newest, None, None)?;

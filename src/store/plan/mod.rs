@@ -168,9 +168,9 @@ impl Address {
     }
 }
 
-/// Reads that a plan rests on see the tables; what is queued has to be applied before. False if some of it failed:
-/// the plan starts anew.
-fn applied(engine: &Engine, view: &View) -> Result<()> {
+/// Reads that a plan rests on see the tables; what is queued has to be durable before. If some of it failed, the plan
+/// starts anew.
+fn settled(engine: &Engine, view: &View) -> Result<()> {
     if engine.settled(view) {
         Ok(())
     } else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Address, Target, applied};
+use super::{Address, Target, settled};
 use crate::store::engine::{Engine, Planned};
 use crate::store::hash::{Identity, Seed};
 use crate::store::head::Head;
@@ -115,8 +115,8 @@ fn plan(
             draft.rows(&rows, false)?;
         }
         Target::Successor(predecessor) => {
-            applied(engine, view)?;
-            engine.read(|reader| {
+            settled(engine, view)?;
+            engine.read_under(view, |reader| {
                 let mut stored = reader.live_rows(predecessor.transcript, &predecessor.head)?;
                 address.check_begun(predecessor, &mut stored)?;
                 let plan = plan_context(&mut stored, turn.next, stamp)?;
@@ -135,8 +135,8 @@ fn plan(
                 check_plan(stem, &rows.rows, &rows.usage)?;
                 draft.rows(&rows, false)?;
             } else {
-                applied(engine, view)?;
-                engine.read(|reader| {
+                settled(engine, view)?;
+                engine.read_under(view, |reader| {
                     let mut stored = reader.live_rows(newest.transcript, head)?;
                     if !matches {
                         check_baseline(stem, &mut stored, turn.prev)?;
@@ -178,8 +178,8 @@ pub(in crate::store) fn replace(
                 draft.rows(&rows, false)?;
             }
             Target::Existing(newest) | Target::Successor(newest) => {
-                applied(engine, view)?;
-                engine.read(|reader| {
+                settled(engine, view)?;
+                engine.read_under(view, |reader| {
                     let mut stored = reader.live_rows(newest.transcript, &newest.head)?;
                     if matches!(target, Target::Successor(_)) {
                         address.check_begun(newest, &mut stored)?;

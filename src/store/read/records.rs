@@ -183,6 +183,8 @@ fn misplaced(uuid: Uuid) -> Error {
 /// the iteration is over.
 pub struct RecordIter {
     engine: Arc<Engine>,
+    /// The tables have to hold the changes up to this one.
+    behind: u64,
     /// The logs as they were when the iterator was made.
     logs: Vec<Range>,
     /// What is still to be read, oldest first.
@@ -218,6 +220,8 @@ impl RecordIter {
         }
         Ok(Self {
             engine: Arc::clone(engine),
+            // What a snapshot shows is acknowledged.
+            behind: engine.acknowledged(),
             spans: logs.iter().copied().collect(),
             logs,
             front: VecDeque::new(),
@@ -234,7 +238,7 @@ impl RecordIter {
         };
         let engine = Arc::clone(&self.engine);
         let (transcript, seq) = engine
-            .read(|reader| reader.address_of(uuid))?
+            .read_behind(self.behind, |reader| reader.address_of(uuid))?
             .ok_or_else(unknown)?;
         let at = self
             .logs
@@ -260,7 +264,7 @@ impl RecordIter {
         while let Some(span) = self.spans.front().copied() {
             let first = span.first;
             let end = span.end.min(first.saturating_add(PAGE));
-            let records = engine.read(|reader| {
+            let records = engine.read_behind(self.behind, |reader| {
                 let positions = reader.positions(Range { end, ..span })?;
                 reader.full_records(&positions)
             })?;
@@ -281,7 +285,7 @@ impl RecordIter {
         let engine = Arc::clone(&self.engine);
         while let Some(span) = self.spans.back().copied() {
             let first = span.first.max(span.end.saturating_sub(PAGE));
-            let records = engine.read(|reader| {
+            let records = engine.read_behind(self.behind, |reader| {
                 let positions = reader.positions(Range { first, ..span })?;
                 reader.full_records(&positions)
             })?;

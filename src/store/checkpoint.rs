@@ -1,0 +1,456 @@
+//! From the journal to the tables: a thread of the store applies what was acknowledged, and from time to time commits it
+//! durably, which frees the journal.
+//!
+//! What no durable commit of the database holds is kept in memory too, and applied again when the database has to be
+//! opened anew.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use redb::WriteTransaction;
+
+use super::apply;
+use super::commit::Queued;
+use super::database::{Health, Level, WriteError, guarded, needs_reopening};
+use super::journal::Ledger;
+use super::journaled::{Journaled, Phase, RECOVERY_PAUSE};
+use crate::{Error, Result};
+
+/// How far the tables are behind the journal.
+#[derive(Debug)]
+pub(super) struct Tables {
+    /// Acknowledged changes that no durable commit of the database holds, in order.
+    uncovered: VecDeque<Arc<Queued>>,
+    /// Bytes of them.
+    bytes: u64,
+    /// Since when there are any.
+    since: Option<Instant>,
+    /// All acknowledged changes up to this one are in the tables.
+    applied: u64,
+    /// A checkpoint is wanted at once.
+    wanted: bool,
+    /// Counts the checkpoints.
+    checkpoints: u64,
+    /// Counts the journals that begin or end: a checkpoint that was planned for another one records nothing.
+    journal: u64,
+    /// The database says durably that nothing is in a journal.
+    pub(super) clean: bool,
+    stalled: Option<Stalled>,
+    /// Counts what the applier tried.
+    attempts: u64,
+    /// Somebody needs the applier to try again.
+    retry: bool,
+    pub(super) closing: bool,
+}
+
+/// Why the applier does not go on.
+#[derive(Debug)]
+struct Stalled {
+    error: Error,
+    /// Another attempt will not mend it.
+    failed: bool,
+    last_try: Instant,
+}
+
+impl Tables {
+    /// Continues behind the last change that the tables hold; `recovered` were found in the journal behind it.
+    pub(super) fn new(applied: u64, recovered: Vec<Queued>, clean: bool) -> Self {
+        Self {
+            bytes: recovered.iter().map(|it| it.weight as u64).sum(),
+            since: (!recovered.is_empty()).then(Instant::now),
+            applied,
+            uncovered: recovered.into_iter().map(Arc::new).collect(),
+            wanted: false,
+            checkpoints: 0,
+            journal: 0,
+            clean,
+            stalled: None,
+            attempts: 0,
+            retry: false,
+            closing: false,
+        }
+    }
+
+    /// The last change that no durable commit of the database holds.
+    pub(super) fn last_uncovered(&self) -> Option<u64> {
+        self.uncovered.back().map(|last| last.sequence)
+    }
+
+    /// Gives up on what cannot be applied.
+    pub(super) fn fail(&mut self, error: Error) {
+        self.stalled = Some(Stalled {
+            error,
+            failed: true,
+            last_try: Instant::now(),
+        });
+    }
+
+    /// Takes out what a durable commit holds.
+    fn cover(&mut self, up_to: u64) {
+        while let Some(first) = self.uncovered.front().filter(|it| it.sequence <= up_to) {
+            self.bytes = self.bytes.saturating_sub(first.weight as u64);
+            self.uncovered.pop_front();
+        }
+        self.since = (!self.uncovered.is_empty()).then(Instant::now);
+        self.applied = self.applied.max(up_to);
+        self.checkpoints += 1;
+        self.wanted = false;
+    }
+
+    fn unapplied(&self) -> Vec<Arc<Queued>> {
+        let from = self
+            .uncovered
+            .partition_point(|queued| queued.sequence <= self.applied);
+        self.uncovered.range(from..).cloned().collect()
+    }
+}
+
+impl Journaled {
+    pub(super) fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'t>(&self, tables: MutexGuard<'t, Tables>) -> MutexGuard<'t, Tables> {
+        self.moved
+            .wait(tables)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a group that is durable.
+    pub(super) fn hand_on(&self, group: Vec<Arc<Queued>>) {
+        let mut tables = self.tables();
+        tables.bytes += group.iter().map(|it| it.weight as u64).sum::<u64>();
+        tables.since.get_or_insert_with(Instant::now);
+        tables.uncovered.extend(group);
+        drop(tables);
+        self.moved.notify_all();
+    }
+
+    /// Notes that the tables hold the changes up to this one by other means.
+    pub(super) fn note_applied(&self, sequence: u64) {
+        let mut tables = self.tables();
+        tables.applied = tables.applied.max(sequence);
+        drop(tables);
+        self.moved.notify_all();
+    }
+
+    /// Changes and bytes that the journal holds and no durable commit of the database.
+    pub(super) fn uncovered(&self) -> (usize, u64) {
+        let tables = self.tables();
+        (tables.uncovered.len(), tables.bytes)
+    }
+
+    /// The applier's thread.
+    pub(super) fn run(&self) {
+        while let Some(checkpoint) = self.next_step() {
+            let done = guarded(|| self.step(checkpoint));
+            let mut tables = self.tables();
+            tables.attempts += 1;
+            tables.retry = false;
+            tables.stalled = done.err().map(|error| Stalled {
+                failed: !needs_reopening(&error),
+                error,
+                last_try: Instant::now(),
+            });
+            drop(tables);
+            self.moved.notify_all();
+        }
+    }
+
+    /// Waits until there is something to do, and answers whether a checkpoint is; None when the store is closing.
+    fn next_step(&self) -> Option<bool> {
+        let mut tables = self.tables();
+        loop {
+            if tables.closing {
+                return None;
+            }
+            if tables.stalled.is_some() && !tables.retry {
+                tables = self.wait(tables);
+                continue;
+            }
+            let waited = tables.since.map(|since| since.elapsed());
+            let due = waited.is_some_and(|waited| waited >= self.pace.checkpoint_interval)
+                || tables.bytes >= self.pace.checkpoint_bytes
+                || tables.wanted;
+            let checkpoint = due && !tables.uncovered.is_empty();
+            tables.wanted &= checkpoint;
+            let behind = tables
+                .last_uncovered()
+                .is_some_and(|last| last > tables.applied);
+            if checkpoint || tables.retry || behind {
+                return Some(checkpoint);
+            }
+            tables = match waited {
+                None => self.wait(tables),
+                Some(waited) => {
+                    let left = self.pace.checkpoint_interval.saturating_sub(waited);
+                    self.moved
+                        .wait_timeout(tables, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0
+                }
+            };
+        }
+    }
+
+    /// Applies what is not applied yet, and commits it durably if a checkpoint is due. A database that an error closed is
+    /// opened again and gets a second chance.
+    fn step(&self, checkpoint: bool) -> Result<()> {
+        let attempt = || {
+            if checkpoint {
+                self.checkpoint()
+            } else {
+                self.apply_acknowledged()
+            }
+        };
+        match attempt() {
+            Err(error) if needs_reopening(&error) => {
+                self.database.recover()?;
+                attempt()
+            }
+            result => result,
+        }
+    }
+
+    fn apply_acknowledged(&self) -> Result<()> {
+        let applied = self
+            .database
+            .write(Level::Memory, |transaction| self.apply(transaction))
+            .map_err(WriteError::into_error)?;
+        self.note_applied(applied);
+        Ok(())
+    }
+
+    /// Applies what is not applied yet; answers the last change that the tables then hold.
+    ///
+    /// What is applied is looked at within the transaction: while that is open the database cannot be opened anew, and so
+    /// cannot fall behind.
+    fn apply(&self, transaction: &WriteTransaction) -> Result<u64> {
+        let (batch, applied) = {
+            let tables = self.tables();
+            (tables.unapplied(), tables.applied)
+        };
+        self.apply_all(transaction, &batch)?;
+        Ok(batch.last().map_or(applied, |last| last.sequence))
+    }
+
+    fn apply_all(&self, transaction: &WriteTransaction, batch: &[Arc<Queued>]) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let changes = batch.iter().map(|queued| (queued.sequence, &queued.change));
+        apply::apply_group(transaction, &self.seed, changes)
+    }
+
+    /// A durable commit of all that was acknowledged when it began; it frees what it covers of the journal.
+    fn checkpoint(&self) -> Result<()> {
+        let spent = matches!(self.desk().phase, Phase::Spent(_));
+        if spent {
+            // What was acknowledged can be read; the journal cannot be freed before it is clear what stands in it.
+            self.apply_acknowledged()?;
+        }
+        let up_to = {
+            let tables = self.tables();
+            tables.last_uncovered().unwrap_or(tables.applied)
+        };
+        let (journal, ledger) = self.plan_checkpoint(up_to)?;
+        let applied = self
+            .database
+            .write(Level::Durable, |transaction| {
+                let applied = self.apply(transaction)?;
+                // Write transactions come one after another: none of another journal is between this and the commit.
+                if self.tables().journal == journal {
+                    apply::record_journal(transaction, ledger, 0)?;
+                }
+                Ok(applied)
+            })
+            .map_err(WriteError::into_error)?;
+        let mut desk = self.desk();
+        let mut tables = self.tables();
+        if tables.journal == journal {
+            match (&mut desk.phase, ledger) {
+                (Phase::Live(writer), Some(ledger)) => writer.covered(&ledger),
+                _ => tables.clean = true,
+            }
+        }
+        tables.cover(applied);
+        Ok(())
+    }
+
+    /// The journal that is live, if one is, as the database is to record it with a commit of all changes up to `up_to`.
+    fn plan_checkpoint(&self, up_to: u64) -> Result<(u64, Option<Ledger>)> {
+        let mut desk = self.desk();
+        if let Phase::Spent(_) = desk.phase {
+            desk.void()?;
+        }
+        let journal = self.tables().journal;
+        let ledger = match &mut desk.phase {
+            Phase::Live(writer) => {
+                if self.pace.eventual {
+                    writer
+                        .sync()
+                        .map_err(|error| super::database::io("writing the journal", error))?;
+                }
+                Some(writer.checkpoint(up_to, self.environment.random()))
+            }
+            Phase::Idle | Phase::Spent(_) => None,
+        };
+        Ok((journal, ledger))
+    }
+
+    /// Commits all changes, and `last` behind them, to the tables durably and records that no journal is in force. The
+    /// caller holds the desk, so that no further change is acknowledged meanwhile.
+    pub(super) fn cover_all(
+        &self,
+        passed: u64,
+        last: Option<&Arc<Queued>>,
+    ) -> std::result::Result<(), WriteError> {
+        let mut changes: Vec<_> = {
+            let mut tables = self.tables();
+            tables.journal += 1;
+            if tables.clean && tables.uncovered.is_empty() && last.is_none() {
+                return Ok(());
+            }
+            tables.uncovered.iter().cloned().collect()
+        };
+        changes.extend(last.cloned());
+        self.write_durably(|transaction| {
+            self.apply_all(transaction, &changes)?;
+            apply::record_journal(transaction, None, passed)
+        })?;
+        let mut tables = self.tables();
+        tables.clean = true;
+        if let Some(last) = changes.last() {
+            tables.cover(last.sequence);
+        }
+        drop(tables);
+        self.moved.notify_all();
+        Ok(())
+    }
+
+    /// Applies again what the database lost when it was opened anew.
+    pub(super) fn replay(&self, transaction: &WriteTransaction) -> Result<()> {
+        let changes: Vec<_> = self.tables().uncovered.iter().cloned().collect();
+        self.apply_all(transaction, &changes)?;
+        if let Some(last) = changes.last() {
+            // Nobody reads the tables before this is committed.
+            self.note_applied(last.sequence);
+        }
+        Ok(())
+    }
+
+    /// The database was opened anew without what it lost.
+    pub(super) fn ends_with(&self, sequence: u64) {
+        self.tables().applied = sequence;
+    }
+
+    /// Waits until the tables hold the acknowledged changes up to `sequence`, or answers why they do not.
+    pub(super) fn wait_applied(&self, sequence: u64) -> Result<()> {
+        let mut tables = self.tables();
+        while tables.applied < sequence {
+            tables = if tables.stalled.is_some() {
+                self.try_again(tables)?
+            } else {
+                self.wait(tables)
+            };
+        }
+        Ok(())
+    }
+
+    /// Refuses a write as long as what was acknowledged before cannot be applied.
+    pub(super) fn check(&self) -> Result<()> {
+        let tables = self.tables();
+        if tables.stalled.is_some() {
+            drop(self.try_again(tables)?);
+        }
+        Ok(())
+    }
+
+    /// Lets the applier try again, unless it did just now.
+    pub(super) fn try_later(&self) {
+        let mut tables = self.tables();
+        let due = tables
+            .stalled
+            .as_ref()
+            .is_some_and(|stalled| !stalled.failed && stalled.last_try.elapsed() >= RECOVERY_PAUSE);
+        if due && !tables.retry {
+            tables.retry = true;
+            self.moved.notify_all();
+        }
+    }
+
+    /// Lets the applier try again, unless it did just now, and waits for what comes of it.
+    fn try_again<'t>(&self, mut tables: MutexGuard<'t, Tables>) -> Result<MutexGuard<'t, Tables>> {
+        let attempts = tables.attempts;
+        if let Some(stalled) = &tables.stalled {
+            if stalled.failed || stalled.last_try.elapsed() < RECOVERY_PAUSE {
+                return Err(stalled.error.clone());
+            }
+            tables.retry = true;
+            self.moved.notify_all();
+        }
+        while tables.attempts == attempts && tables.stalled.is_some() {
+            tables = self.wait(tables);
+        }
+        match &tables.stalled {
+            Some(stalled) => Err(stalled.error.clone()),
+            None => Ok(tables),
+        }
+    }
+
+    /// Waits until a checkpoint has freed a part of the journal.
+    pub(super) fn wait_for_room(&self) -> Result<()> {
+        let mut tables = self.tables();
+        let checkpoints = tables.checkpoints;
+        while tables.checkpoints == checkpoints {
+            if tables.stalled.is_some() {
+                tables = self.try_again(tables)?;
+            }
+            tables.wanted = true;
+            self.moved.notify_all();
+            tables = self.wait(tables);
+        }
+        Ok(())
+    }
+
+    /// Makes the tables hold all acknowledged changes durably.
+    pub(super) fn checkpoint_now(&self, durable: u64) -> Result<()> {
+        let mut tables = self.tables();
+        while tables
+            .uncovered
+            .front()
+            .is_some_and(|it| it.sequence <= durable)
+        {
+            if tables.stalled.is_some() {
+                tables = self.try_again(tables)?;
+            }
+            tables.wanted = true;
+            self.moved.notify_all();
+            tables = self.wait(tables);
+        }
+        Ok(())
+    }
+
+    /// Whether the store works, as far as the journal and the way to the tables go.
+    pub(super) fn health(&self) -> Health {
+        match self.database.health() {
+            Health::Healthy => {}
+            health => return health,
+        }
+        if let Some(stalled) = &self.tables().stalled {
+            let error = stalled.error.clone();
+            return if stalled.failed {
+                Health::Failed { error }
+            } else {
+                Health::Recovering { error }
+            };
+        }
+        match self.trouble().as_ref() {
+            Some(error) => Health::Recovering {
+                error: error.clone(),
+            },
+            None => Health::Healthy,
+        }
+    }
+}
