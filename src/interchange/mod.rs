@@ -64,6 +64,7 @@ pub mod codex;
 pub mod emit;
 pub mod fact;
 pub mod framing;
+mod import;
 pub mod openai;
 pub mod quarantine;
 pub mod registry;

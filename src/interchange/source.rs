@@ -333,6 +333,19 @@ impl<'a> Source<'a> {
         Ok(bytes)
     }
 
+    /// Reads what the codec left, so that all bytes passed by.
+    pub(crate) fn drain(&mut self) -> Result<()> {
+        loop {
+            match self.framer.next_line() {
+                Ok(Some(_)) => self.counts.lines += 1,
+                Ok(None) => break,
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        self.counts.bytes = self.counts.bytes.max(self.framer.offset());
+        Ok(())
+    }
+
     /// How much was read so far.
     #[must_use]
     pub fn counts(&self) -> &Counts {

@@ -3,13 +3,15 @@
 //! Applying decides nothing that a caller could be told: a change was planned completely before it came here. What is
 //! given here (positions, stem ids, name ids) follows from the tables and the order of the changes alone.
 
+mod import;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use redb::{ReadableTable as _, Table, WriteTransaction};
 
 use super::binary;
-use super::change::{Change, CountedUsage, NewRecord, SealPredecessor};
+use super::change::{Change, CountedUsage, NewRecord, SealPredecessor, TurnChange};
 use super::database::{is_the_file, storage_error, table_error};
 use super::hash::Seed;
 use super::head::{
@@ -74,6 +76,7 @@ fn of_change(error: Error, sequence: u64) -> Error {
 }
 
 struct Writer<'t> {
+    transaction: &'t WriteTransaction,
     seed: &'t Seed,
     state: StoreState,
     store: Table<'t, &'static str, &'static [u8]>,
@@ -105,6 +108,7 @@ impl<'t> Writer<'t> {
             .map_err(storage_error)?
             .map_or(1, |(last, _)| last.value() + 1);
         Ok(Self {
+            transaction,
             seed,
             state,
             store,
@@ -134,6 +138,13 @@ impl<'t> Writer<'t> {
     }
 
     fn apply(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::Turn(change) => self.turn(change),
+            Change::Import(step) => self.import(step),
+        }
+    }
+
+    fn turn(&mut self, change: &TurnChange) -> Result<()> {
         let mut transcript = match &change.create {
             None => self.load(change.transcript)?,
             Some(create) => {

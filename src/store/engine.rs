@@ -5,12 +5,12 @@
 //! ```
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::apply;
 use super::change::Change;
-use super::commit::{Committer, Enqueued, GroupError, Queued};
+use super::commit::{Committer, Enqueued, GroupError, Queued, Ticket};
 use super::database::{Database, Health, Identity, Level, WriteError};
 use super::environment::{Environment, UuidGenerator};
 use super::hash::Seed;
@@ -41,6 +41,8 @@ pub(super) struct Engine {
     pub(super) journaled: Option<Arc<Journaled>>,
     pub(super) readers: super::stats::Readers,
     next_transcript: AtomicU64,
+    /// Held by the import that runs: there is one at a time.
+    pub(super) importing: Mutex<()>,
     /// Held as long as the store is open; released after the database is closed.
     _locks: Option<Locks>,
 }
@@ -104,6 +106,7 @@ impl Engine {
             journaled: parts.journaled,
             readers: super::stats::Readers::default(),
             next_transcript: AtomicU64::new(identity.last_transcript.saturating_add(1)),
+            importing: Mutex::default(),
             _locks: parts.locks,
         }
     }
@@ -242,7 +245,7 @@ impl Engine {
                     let enqueued = Enqueued {
                         change: *change,
                         payload,
-                        session: Arc::clone(session),
+                        sessions: vec![Arc::clone(session)],
                     };
                     let enqueue = || self.committer.enqueue(view.epoch, enqueued);
                     if let Some(ticket) = session.advance(&view, newest, enqueue) {
@@ -262,6 +265,33 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Makes a step of an import durable. `enqueue` gives it its place.
+    pub(super) fn submit(
+        &self,
+        change: Change,
+        sessions: Vec<Arc<Session>>,
+        enqueue: impl FnOnce(Enqueued) -> Option<Arc<Ticket>>,
+    ) -> Result<()> {
+        self.writable()?;
+        if let Some(journaled) = &self.journaled {
+            journaled.check()?;
+        }
+        self.committer.wait_for_space();
+        let payload = match &self.journaled {
+            Some(_) => Some(Payload::new(change.encode()?)),
+            None => None,
+        };
+        let ticket = enqueue(Enqueued {
+            change,
+            payload,
+            sessions,
+        })
+        .ok_or(Error::Busy {
+            what: "other writers changed what is being imported",
+        })?;
+        self.committer.finish(&ticket, |group| self.commit(group))
     }
 
     fn commit(&self, group: Vec<Arc<Queued>>) -> std::result::Result<(), GroupError> {

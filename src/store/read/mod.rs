@@ -2,6 +2,7 @@
 
 pub(super) mod context;
 pub(super) mod display;
+mod imports;
 pub(super) mod lists;
 pub(super) mod lookup;
 pub(super) mod records;
