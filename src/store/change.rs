@@ -14,7 +14,7 @@ use crate::Result;
 #[derive(Debug, Encode, BorrowDecode)]
 pub(super) enum Change {
     /// What a host's call does.
-    Turn(TurnChange),
+    Turn(Box<TurnChange>),
     /// A step of an import.
     Import(ImportStep),
 }

@@ -159,18 +159,18 @@ impl Journaled {
         let recovered = changes
             .into_iter()
             .map(|(sequence, change)| {
-                let changed: Vec<_> = change
+                let concerned: Vec<_> = change
                     .sessions()
                     .into_iter()
                     .map(|stem| sessions.get(stem))
                     .collect();
-                for session in &changed {
+                for session in &concerned {
                     session.recover(sequence);
                 }
                 let enqueued = Enqueued {
                     change,
                     payload: None,
-                    sessions: changed,
+                    sessions: concerned,
                 };
                 Queued::new(sequence, enqueued)
             })

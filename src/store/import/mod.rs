@@ -54,7 +54,7 @@ pub(crate) struct ImportRow {
 pub(crate) enum ContextRow {
     /// By its index.
     Kept(usize),
-    New(ImportRow),
+    New(Box<ImportRow>),
 }
 
 /// What an import added.
@@ -220,7 +220,7 @@ impl<'e> Import<'e> {
             for row in rows {
                 found.push(match row {
                     ContextRow::Kept(at) => at,
-                    ContextRow::New(row) => self.row(session, row)?,
+                    ContextRow::New(row) => self.row(session, *row)?,
                 });
             }
             return Ok(found);
@@ -275,7 +275,7 @@ impl<'e> Import<'e> {
         for slot in slots {
             found.push(match slot {
                 Ok(at) => at,
-                Err(row) => self.put_row(session, row, true)?,
+                Err(row) => self.put_row(session, *row, true)?,
             });
         }
         if let Some(open) = self.sessions.get_mut(session) {
@@ -570,8 +570,10 @@ pub(super) fn sweep(engine: &Engine) -> Result<()> {
 }
 
 /// A row as the store takes it. What it refuses is left out; the source has it.
-fn fit(stem: &str, message: TranscriptMessage) -> TranscriptMessage {
-    let mut message = message.normalized();
+fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
+    let mut message = given.normalized();
+    // It may be large.
+    drop(given);
     message.preserve_request_id = true;
     if check_message(stem, &message).is_ok() {
         return message;

@@ -126,7 +126,7 @@ impl<'e> Draft<'e> {
         Planned::Write {
             answer: answer(&newest),
             newest,
-            change: Box::new(Change::Turn(TurnChange {
+            change: Box::new(Change::Turn(Box::new(TurnChange {
                 at: self.at,
                 transcript: self.transcript,
                 session: self.session.to_owned(),
@@ -135,7 +135,7 @@ impl<'e> Draft<'e> {
                 create: self.create,
                 head: self.head,
                 records: self.records,
-            })),
+            }))),
         }
     }
 
