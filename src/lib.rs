@@ -48,6 +48,7 @@
 
 pub mod background;
 mod error;
+pub mod interchange;
 mod locator;
 mod memory;
 mod replay;
@@ -75,8 +76,8 @@ pub use session::{SessionRef, session_stem};
 pub use store::{
     AppendRows, CompactOptions, CompactProgress, CompactReport, CompactStep, Compression,
     Durability, HeadToken, Health, ListOrder, Record, RecordIter, RecordKind,
-    RedbTranscriptLocator, ReservationStats, SessionQuery, SessionSummary, SpendGroup, SpendQuery,
-    SpendRow, Stats, Store, StoreBuilder, ThreadSummary,
+    RedbTranscriptLocator, ReservationStats, SessionQuery, SessionSummary, SourceInfo, SpendGroup,
+    SpendQuery, SpendRow, Stats, Store, StoreBuilder, ThreadSummary,
 };
 #[cfg(feature = "testkit")]
 pub use store::{Backend, Environment, StoreFile};

@@ -79,6 +79,34 @@ impl SpendTally {
         }
     }
 
+    /// Takes out a usage that was added before. What it was the last of stays.
+    pub(crate) fn take_out(&mut self, usage: &TurnUsage) {
+        if !Self::counts(usage) {
+            return;
+        }
+        let gone = Self::of(usage);
+        for (sum, part) in [
+            (&mut self.input_tokens, gone.input_tokens),
+            (&mut self.output_tokens, gone.output_tokens),
+            (&mut self.cached_input_tokens, gone.cached_input_tokens),
+            (&mut self.turns, gone.turns),
+            (&mut self.unpriced_turns, gone.unpriced_turns),
+            (&mut self.unpriced_input_tokens, gone.unpriced_input_tokens),
+            (
+                &mut self.unpriced_output_tokens,
+                gone.unpriced_output_tokens,
+            ),
+            (
+                &mut self.unpriced_cached_input_tokens,
+                gone.unpriced_cached_input_tokens,
+            ),
+        ] {
+            *sum = sum.saturating_sub(part);
+        }
+        self.cost = Money(self.cost.0.saturating_sub(gone.cost.0));
+        self.priced = Money(self.priced.0.saturating_sub(gone.priced.0));
+    }
+
     /// The totals of one usage that counts.
     fn of(usage: &TurnUsage) -> Self {
         let totals = &usage.usage;

@@ -4,6 +4,7 @@
 //! given here (positions, stem ids, name ids) follows from the tables and the order of the changes alone.
 
 mod blobs;
+mod import;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use redb::{ReadableTable as _, Table, WriteTransaction};
 
 use super::binary;
-use super::change::{Change, CountedUsage, NewRecord, SealPredecessor};
+use super::change::{Change, CountedUsage, NewRecord, SealPredecessor, TurnChange};
 use super::database::{is_the_file, storage_error, table_error};
 use super::hash::Seed;
 use super::head::{
@@ -78,6 +79,7 @@ fn of_change(error: Error, sequence: u64) -> Error {
 }
 
 struct Writer<'t> {
+    transaction: &'t WriteTransaction,
     seed: &'t Seed,
     state: StoreState,
     store: Table<'t, &'static str, &'static [u8]>,
@@ -110,6 +112,7 @@ impl<'t> Writer<'t> {
             .map_err(storage_error)?
             .map_or(1, |(last, _)| last.value() + 1);
         Ok(Self {
+            transaction,
             seed,
             state,
             store,
@@ -140,6 +143,13 @@ impl<'t> Writer<'t> {
     }
 
     fn apply(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::Turn(change) => self.turn(change),
+            Change::Import(step) => self.import(step),
+        }
+    }
+
+    fn turn(&mut self, change: &TurnChange) -> Result<()> {
         let mut transcript = match &change.create {
             None => self.load(change.transcript)?,
             Some(create) => {

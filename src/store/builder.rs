@@ -375,6 +375,10 @@ impl StoreBuilder {
             },
             &identity,
         );
+        if !self.read_only {
+            // What cannot be taken out now shows nowhere, and the next open tries again.
+            let _ = super::import::sweep(&engine);
+        }
         Ok(Store {
             engine: Arc::new(engine),
         })

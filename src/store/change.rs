@@ -8,11 +8,21 @@ use bincode::{BorrowDecode, Decode, Encode};
 use super::binary;
 use super::blob::NewBlob;
 use super::head::{Head, SessionParts, Totals};
+use super::import::step::ImportStep;
 use crate::Result;
+
+/// One atomic mutation of the store.
+#[derive(Debug, Encode, BorrowDecode)]
+pub(super) enum Change {
+    /// What a host's call does.
+    Turn(Box<TurnChange>),
+    /// A step of an import.
+    Import(ImportStep),
+}
 
 /// One atomic mutation of a transcript, and of its predecessor when it is a successor's first write.
 #[derive(Debug, Encode, BorrowDecode)]
-pub(super) struct Change {
+pub(super) struct TurnChange {
     /// Write time, microseconds since the Unix epoch.
     pub(super) at: i64,
     pub(super) transcript: u64,
@@ -103,6 +113,28 @@ impl Change {
 
     /// Bytes that the change holds in the queue, roughly.
     pub(super) fn weight(&self) -> usize {
-        1024 + self.records.iter().map(NewRecord::weight).sum::<usize>()
+        match self {
+            Self::Turn(change) => {
+                let records = change.records.iter();
+                1024 + records.map(NewRecord::weight).sum::<usize>()
+            }
+            Self::Import(step) => 1024 + step.weight(),
+        }
+    }
+
+    /// The transcript that it creates, if its number has to ascend.
+    pub(super) fn creates(&self) -> Option<u64> {
+        match self {
+            Self::Turn(change) => change.create.as_ref().map(|_| change.transcript),
+            Self::Import(_) => None,
+        }
+    }
+
+    /// The sessions that it changes, by the stems of their generation 0.
+    pub(super) fn sessions(&self) -> Vec<&str> {
+        match self {
+            Self::Turn(change) => vec![&change.session],
+            Self::Import(step) => step.sessions(),
+        }
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Queued {
     /// Bytes that it holds in the queue and in memory, roughly.
     pub(super) weight: usize,
     /// Kept, so that its pending head is known as long as the tables lag behind it.
-    _session: Arc<Session>,
+    _sessions: Vec<Arc<Session>>,
     ticket: Arc<Ticket>,
 }
 
@@ -56,7 +56,7 @@ impl Queued {
             weight: payload.max(enqueued.change.weight()),
             change: enqueued.change,
             payload: enqueued.payload,
-            _session: enqueued.session,
+            _sessions: enqueued.sessions,
             ticket: Arc::default(),
         }
     }
@@ -66,7 +66,7 @@ impl Queued {
 pub(super) struct Enqueued {
     pub(super) change: Change,
     pub(super) payload: Option<Payload>,
-    pub(super) session: Arc<Session>,
+    pub(super) sessions: Vec<Arc<Session>>,
 }
 
 /// The claim of a caller on the answer to its change.
@@ -191,13 +191,13 @@ impl Committer {
             return None;
         }
         let change = &enqueued.change;
-        if change.create.is_some() {
+        if let Some(transcript) = change.creates() {
             // Transcripts are numbered in the order of their first writes. Only a large one keeps the number that it was
             // planned with: planning it anew for each small one that overtakes it might never end.
-            if change.transcript < queue.created && change.weight() < PLANNED_ANEW_BYTES {
+            if transcript < queue.created && change.weight() < PLANNED_ANEW_BYTES {
                 return None;
             }
-            queue.created = queue.created.max(change.transcript);
+            queue.created = queue.created.max(transcript);
         }
         let sequence = queue.next_sequence;
         queue.next_sequence += 1;

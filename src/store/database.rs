@@ -635,6 +635,16 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
         IDEMPOTENCY,
         SPEND_BY_TRANSCRIPT,
         SPEND_BY_HOUR,
+        IMPORTS,
+        STAGED,
+        IMPORT_KEYS,
+        SOURCES,
+        SOURCES_BY_PATH,
+        SOURCES_BY_TRANSCRIPT,
+        CHUNKS,
+        CHUNK_USES,
+        PROVIDER_CALLS,
+        SUPERSEDED,
     );
     Ok(())
 }

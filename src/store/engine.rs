@@ -12,7 +12,7 @@ use super::apply;
 use super::builder::Compression;
 use super::change::Change;
 use super::codec::Dictionaries;
-use super::commit::{Committer, Enqueued, GroupError, Queued};
+use super::commit::{Committer, Enqueued, GroupError, Queued, Ticket};
 use super::database::{Database, Health, Identity, Level, WriteError};
 use super::envelope::Packing;
 use super::environment::{Environment, UuidGenerator};
@@ -48,6 +48,8 @@ pub(super) struct Engine {
     /// Held by the compaction under way.
     pub(super) compacting: Mutex<()>,
     next_transcript: AtomicU64,
+    /// Held by the import that runs: there is one at a time.
+    pub(super) importing: Mutex<()>,
     /// Held as long as the store is open; released after the database is closed.
     _locks: Option<Locks>,
 }
@@ -115,6 +117,7 @@ impl Engine {
             readers: super::stats::Readers::default(),
             compacting: Mutex::new(()),
             next_transcript: AtomicU64::new(identity.last_transcript.saturating_add(1)),
+            importing: Mutex::default(),
             _locks: parts.locks,
         }
     }
@@ -261,7 +264,7 @@ impl Engine {
                     let enqueued = Enqueued {
                         change: *change,
                         payload,
-                        session: Arc::clone(session),
+                        sessions: vec![Arc::clone(session)],
                     };
                     let enqueue = || self.committer.enqueue(view.epoch, enqueued);
                     if let Some(ticket) = session.advance(&view, newest, enqueue) {
@@ -281,6 +284,33 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Makes a step of an import durable. `enqueue` gives it its place.
+    pub(super) fn submit(
+        &self,
+        change: Change,
+        sessions: Vec<Arc<Session>>,
+        enqueue: impl FnOnce(Enqueued) -> Option<Arc<Ticket>>,
+    ) -> Result<()> {
+        self.writable()?;
+        if let Some(journaled) = &self.journaled {
+            journaled.check()?;
+        }
+        self.committer.wait_for_space();
+        let payload = match &self.journaled {
+            Some(_) => Some(Payload::new(change.encode()?)),
+            None => None,
+        };
+        let ticket = enqueue(Enqueued {
+            change,
+            payload,
+            sessions,
+        })
+        .ok_or(Error::Busy {
+            what: "other writers changed what is being imported",
+        })?;
+        self.committer.finish(&ticket, |group| self.commit(group))
     }
 
     fn commit(&self, group: Vec<Arc<Queued>>) -> std::result::Result<(), GroupError> {

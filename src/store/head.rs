@@ -532,6 +532,19 @@ pub(super) struct Totals {
 }
 
 impl Totals {
+    /// These without others that were added before.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        Self {
+            turns: self.turns.saturating_sub(other.turns),
+            input_tokens: self.input_tokens.saturating_sub(other.input_tokens),
+            output_tokens: self.output_tokens.saturating_sub(other.output_tokens),
+            cached_input_tokens: self
+                .cached_input_tokens
+                .saturating_sub(other.cached_input_tokens),
+            cost: self.cost.saturating_sub(other.cost),
+        }
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         self.turns = self.turns.saturating_add(other.turns);
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);

@@ -159,12 +159,18 @@ impl Journaled {
         let recovered = changes
             .into_iter()
             .map(|(sequence, change)| {
-                let session = sessions.get(&change.session);
-                session.recover(sequence);
+                let concerned: Vec<_> = change
+                    .sessions()
+                    .into_iter()
+                    .map(|stem| sessions.get(stem))
+                    .collect();
+                for session in &concerned {
+                    session.recover(sequence);
+                }
                 let enqueued = Enqueued {
                     change,
                     payload: None,
-                    session,
+                    sessions: concerned,
                 };
                 Queued::new(sequence, enqueued)
             })

@@ -18,6 +18,7 @@ mod environment;
 mod golden;
 mod hash;
 mod head;
+mod import;
 mod journal;
 mod journaled;
 mod locator;
@@ -45,6 +46,8 @@ pub use compact::{CompactOptions, CompactProgress, CompactReport, CompactStep};
 pub use database::Health;
 #[cfg(feature = "testkit")]
 pub use environment::Environment;
+pub use import::SourceInfo;
+pub(crate) use import::{ChunkWriter, ContextRow, Import, ImportRow, SourceBytes};
 pub use locator::RedbTranscriptLocator;
 pub use read::records::RecordIter;
 pub use spend::{SpendGroup, SpendQuery, SpendRow};
@@ -206,6 +209,44 @@ impl Store {
         let session = self.engine.sessions.get(&session.base_stem());
         let in_force = session.reservation();
         in_force.is_some_and(|it| session.release(|held| held.owner.ptr_eq(&it.owner)))
+    }
+
+    /// Begins an import, once no other runs.
+    pub(crate) fn begin_import(&self) -> Result<Import<'_>> {
+        Import::begin(&self.engine)
+    }
+
+    /// The files that were imported, by their numbers.
+    pub fn sources(&self) -> Result<Vec<SourceInfo>> {
+        self.engine.read(|reader| reader.sources())
+    }
+
+    /// The files that a session was imported from; none if no import made it. Any generation may be given.
+    pub fn sources_of(&self, session: &SessionRef) -> Result<Vec<SourceInfo>> {
+        check_session(session)?;
+        self.engine.read(|reader| {
+            let chain = match reader.stem_id(&session.base_stem())? {
+                Some(id) => reader.chain(id)?,
+                None => Vec::new(),
+            };
+            let mut found = Vec::new();
+            for (_, transcript) in chain {
+                for id in reader.sources_of(transcript)? {
+                    if let Some(entry) = reader.source(id)? {
+                        found.push(entry.info(id));
+                    }
+                }
+            }
+            found.sort_by_key(|source| source.id);
+            found.dedup();
+            Ok(found)
+        })
+    }
+
+    /// The bytes of an imported file; None if there is no source with this number.
+    pub(crate) fn source_bytes(&self, id: u64) -> Result<Option<SourceBytes<'_>>> {
+        let entry = self.engine.read(|reader| reader.source(id))?;
+        Ok(entry.map(|entry| SourceBytes::new(&self.engine, entry)))
     }
 
     /// Packs everything that is stored more tightly and gives the space back, as [`compact_with`](Self::compact_with)

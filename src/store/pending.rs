@@ -167,6 +167,33 @@ impl Session {
         Some(answer)
     }
 
+    /// Like [`advance`](Self::advance) for several sessions at once: all of them move, or none does.
+    pub(super) fn advance_all<T>(
+        mut moves: Vec<(&Self, &View, Newest)>,
+        enqueue: impl FnOnce() -> Option<(u64, T)>,
+    ) -> Option<T> {
+        // Whoever locks several does it in one order; everybody else locks one.
+        moves.sort_by(|(a, ..), (b, ..)| a.stem.cmp(&b.stem));
+        let mut states = Vec::with_capacity(moves.len());
+        for (session, view, newest) in moves {
+            let state = session.state();
+            if !state.is(view) {
+                return None;
+            }
+            states.push((state, newest));
+        }
+        let (sequence, answer) = enqueue()?;
+        for (state, newest) in &mut states {
+            state.version += 1;
+            state.last_sequence = sequence;
+            if let Some(loaded) = state.loaded.as_mut() {
+                loaded.sequence = sequence;
+                loaded.newest = Some(newest.clone());
+            }
+        }
+        Some(answer)
+    }
+
     /// Reserves a generation for `owner`, if the session is still as `view` saw it.
     pub(super) fn reserve(
         &self,

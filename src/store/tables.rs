@@ -102,6 +102,41 @@ pub(super) type HourKey = (i64, u64, u64, u64, u64, u64, u8);
 pub(super) const SPEND_BY_HOUR: TableDefinition<'_, HourKey, &[u8]> =
     TableDefinition::new("spend_by_hour");
 
+/// Number of an import whose rows are not published yet.
+pub(super) const IMPORTS: TableDefinition<'_, u64, ()> = TableDefinition::new("imports");
+
+/// (import, step) → the records that the step put into the log: nothing else knows of them until they are published.
+pub(super) const STAGED: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("staged");
+
+/// Repeat key of a record of a source → the import that made it, and the record's UUID.
+pub(super) const IMPORT_KEYS: TableDefinition<'_, &[u8], (u64, u128)> =
+    TableDefinition::new("import_keys");
+
+/// Source → path, format, length, hash and chunks (see `import::step`).
+pub(super) const SOURCES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("sources");
+
+/// Path (as an [`id_key`]) → the source that was last imported from it.
+pub(super) const SOURCES_BY_PATH: TableDefinition<'_, &[u8], u64> =
+    TableDefinition::new("sources_by_path");
+
+/// (transcript, source): which sources a transcript was made of.
+pub(super) const SOURCES_BY_TRANSCRIPT: TableDefinition<'_, (u64, u64), ()> =
+    TableDefinition::new("sources_by_transcript");
+
+/// SHA-256 of a chunk of a source → the chunk, compressed.
+pub(super) const CHUNKS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("chunks");
+
+/// SHA-256 of a chunk → how many places of sources it stands at.
+pub(super) const CHUNK_USES: TableDefinition<'_, &[u8], u64> = TableDefinition::new("chunk_uses");
+
+/// Provider call → what was told of it, and which usage record counts (see `import::step`).
+pub(super) const PROVIDER_CALLS: TableDefinition<'_, &[u8], &[u8]> =
+    TableDefinition::new("provider_calls");
+
+/// (transcript, sequence) of usage records that do not count, since another one tells of the same call.
+pub(super) const SUPERSEDED: TableDefinition<'_, (u64, u64), ()> =
+    TableDefinition::new("superseded");
+
 /// Identifiers up to this many bytes stand in keys as they are.
 const WHOLE_ID_BYTES: usize = 512;
 

@@ -51,6 +51,15 @@ impl<'t> Blobs<'t> {
         Ok(())
     }
 
+    /// Takes a reference to content back. A compaction gives back the space of what nothing refers to.
+    pub(super) fn release(&mut self, hash: u128) -> Result<()> {
+        if let Some(mut entry) = self.get(hash)? {
+            entry.references = entry.references.saturating_sub(1);
+            self.touched.insert(hash, entry);
+        }
+        Ok(())
+    }
+
     /// Stores content anew that is stored already, packed in another way.
     pub(in crate::store) fn store(
         &mut self,

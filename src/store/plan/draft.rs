@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Target;
 use crate::spend::{Money, SpendTally, usage_hour};
-use crate::store::change::{Change, CountedUsage, Create, NewRecord, SealPredecessor};
+use crate::store::change::{Change, CountedUsage, Create, NewRecord, SealPredecessor, TurnChange};
 use crate::store::engine::{Engine, Planned};
 use crate::store::envelope::Encoded;
 use crate::store::hash::Identity;
@@ -127,7 +127,7 @@ impl<'e> Draft<'e> {
         Planned::Write {
             answer: answer(&newest),
             newest,
-            change: Box::new(Change {
+            change: Box::new(Change::Turn(Box::new(TurnChange {
                 at: self.at,
                 transcript: self.transcript,
                 session: self.session.to_owned(),
@@ -136,7 +136,7 @@ impl<'e> Draft<'e> {
                 create: self.create,
                 head: self.head,
                 records: self.records,
-            }),
+            }))),
         }
     }
 

@@ -64,6 +64,12 @@ impl Reader<'_> {
             shown.push((record.address.seq, Shown::of(&record)?));
             Ok(())
         })?;
+        for (seq, shown) in &mut shown {
+            // Another record tells of the same call, and counts.
+            if matches!(shown, Shown::Usage(_)) && self.is_superseded(id, *seq)? {
+                *shown = Shown::Nothing;
+            }
+        }
         if let Some((mut seq, Body::Retained(ranges))) = layout {
             for range in ranges {
                 if range.transcript == id {

@@ -3,6 +3,7 @@
 pub(super) mod contents;
 pub(super) mod context;
 pub(super) mod display;
+mod imports;
 pub(super) mod lists;
 pub(super) mod log;
 pub(super) mod lookup;

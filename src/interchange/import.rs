@@ -1,0 +1,312 @@
+//! Importing into a store, and giving back what was imported.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use super::codec::Codec;
+use super::emit::{Emit, Sink};
+use super::fact::{
+    CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo, SessionNo,
+};
+use super::registry::failed;
+use super::report::FileReport;
+use super::source::Source;
+use crate::store::{ChunkWriter, ContextRow, Import, ImportRow};
+use crate::transcript::spend::pico_to_usd;
+use crate::{Error, Result, Store, TranscriptMessage};
+
+impl Store {
+    /// Imports a file: its rows, and its bytes as they are.
+    ///
+    /// All of it is there once this returns, and nothing of it if it fails or the process dies. A second import adds
+    /// nothing; that of a file which has grown adds what is new in it. Damage in the file is reported and is no error.
+    /// One import runs at a time; readers and other writers go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`] if the file tells of a session that no import made; [`Error::Busy`] if a host wrote to one of
+    /// its sessions meanwhile (repeat the call); [`Error::Io`] if the file cannot be read; what the codec refuses.
+    pub fn import(&self, path: impl AsRef<Path>, codec: &dyn Codec) -> Result<FileReport> {
+        let path = path.as_ref();
+        let file = File::open(path).map_err(|error| failed(path, error))?;
+        self.import_source(path, file, codec, true)
+    }
+
+    /// Imports what `input` gives, under the name `path`. Like [`import`](Self::import), but nothing is looked for beside
+    /// it.
+    pub fn import_from(
+        &self,
+        path: impl AsRef<Path>,
+        input: impl Read,
+        codec: &dyn Codec,
+    ) -> Result<FileReport> {
+        self.import_source(path.as_ref(), input, codec, false)
+    }
+
+    fn import_source(
+        &self,
+        path: &Path,
+        input: impl Read,
+        codec: &dyn Codec,
+        companions: bool,
+    ) -> Result<FileReport> {
+        let import = self.begin_import()?;
+        let chunks = RefCell::new(ChunkWriter::new(&import));
+        let failure = RefCell::new(None);
+        let tee = Tee {
+            input,
+            chunks: &chunks,
+            failure: &failure,
+        };
+        let mut source = Source::new(path, tee);
+        if companions {
+            source = source.with_companions();
+        }
+        let mut sink = Importing {
+            import,
+            sessions: Vec::new(),
+            rows: Vec::new(),
+            compactions: 0,
+            lossy: 0,
+            sessions_told: 0,
+        };
+        let read = codec
+            .read(&mut source, &mut Emit::new(&mut sink))
+            .and_then(|()| source.drain());
+        let counts = source.counts().clone();
+        drop(source);
+        // What the store answered says more than the read that it made fail.
+        if let Some(error) = failure.into_inner() {
+            return Err(error);
+        }
+        read?;
+        let name = path.display().to_string();
+        let mut report = FileReport::of(name.clone(), codec.name(), &counts);
+        report.compactions = sink.compactions;
+        report.lossy += sink.lossy;
+        report.sessions = sink.sessions_told;
+        let text = chunks
+            .into_inner()
+            .finish(name, codec.name(), codec.version())?;
+        let added = sink.import.publish(Some(text))?;
+        report.messages = added.rows;
+        report.duplicates = added.duplicates;
+        report.distinct_message_ids = added.message_ids;
+        report.input_tokens = added.input;
+        report.output_tokens = added.output;
+        report.cached_input_tokens = added.cached_input;
+        report.cost_usd = pico_to_usd(added.cost);
+        Ok(report)
+    }
+
+    /// Writes an imported file as it was, byte for byte. Answers its length; None if there is no source with this number
+    /// (see [`sources`](Self::sources)).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if `out` cannot be written; [`Error::Corrupted`] if the stored bytes are damaged.
+    pub fn export_original(&self, source: u64, out: &mut dyn Write) -> Result<Option<u64>> {
+        let Some(mut bytes) = self.source_bytes(source)? else {
+            return Ok(None);
+        };
+        let copied =
+            io::copy(&mut bytes, out).map_err(|error| match error.downcast::<Error>() {
+                Ok(error) => error,
+                Err(error) => Error::Io {
+                    what: "writing an imported file".to_owned(),
+                    source: Arc::new(error),
+                },
+            })?;
+        Ok(Some(copied))
+    }
+}
+
+/// Hands the bytes of a source on, and keeps them.
+struct Tee<'t, 'e, R> {
+    input: R,
+    chunks: &'t RefCell<ChunkWriter<'e>>,
+    failure: &'t RefCell<Option<Error>>,
+}
+
+impl<R: Read> Read for Tee<'_, '_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        let bytes = buffer.get(..read).unwrap_or_default();
+        if let Err(error) = self.chunks.borrow_mut().write(bytes) {
+            *self.failure.borrow_mut() = Some(error);
+            return Err(io::Error::other("the store refused the bytes"));
+        }
+        Ok(read)
+    }
+}
+
+/// Facts → the store.
+struct Importing<'e> {
+    import: Import<'e>,
+    /// By the number of the session.
+    sessions: Vec<usize>,
+    /// By the number of the row.
+    rows: Vec<usize>,
+    compactions: u64,
+    lossy: u64,
+    sessions_told: u64,
+}
+
+impl Importing<'_> {
+    fn session(&self, no: SessionNo) -> Result<usize> {
+        let found = self.sessions.get(no.0 as usize).copied();
+        found.ok_or_else(|| Error::other("a codec told of a session that it had not begun"))
+    }
+
+    fn row(&mut self, row: RowFact) -> ImportRow {
+        self.lossy += u64::from(row.lossy);
+        ImportRow {
+            message: row.message,
+            uuid: row.uuid,
+            ts: row.ts,
+            iteration: row.iteration,
+            key: key_of(row.key, row.place),
+            revises: row.revises.and_then(|no| self.at(no)),
+        }
+    }
+
+    /// Replaces a context; codecs name its rows by their numbers.
+    fn context(&mut self, context: ContextFact) -> Result<()> {
+        let session = self.session(context.session)?;
+        let mut numbers = Vec::new();
+        let mut rows = Vec::new();
+        for kept in context.rows {
+            match kept {
+                Kept::Row(no) => {
+                    if let Some(at) = self.at(no) {
+                        rows.push(ContextRow::Kept(at));
+                        numbers.push(None);
+                    }
+                }
+                Kept::New(no, row) => {
+                    rows.push(ContextRow::New(Box::new(self.row(*row))));
+                    numbers.push(Some(no));
+                }
+            }
+        }
+        let before = self.import.added().contexts;
+        let key = key_of(context.key, context.place);
+        let places = self.import.context(
+            session,
+            key,
+            rows,
+            context.metadata.as_ref(),
+            &context.ts,
+            context.uuid,
+        )?;
+        if context.reason == ContextReason::Compaction {
+            self.compactions += self.import.added().contexts - before;
+        }
+        for (no, at) in numbers.into_iter().zip(places) {
+            if let Some(no) = no {
+                self.set(no, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn at(&self, no: RowNo) -> Option<usize> {
+        self.rows.get(usize::try_from(no.0).ok()?).copied()
+    }
+
+    fn set(&mut self, no: RowNo, at: usize) {
+        let no = usize::try_from(no.0).unwrap_or(usize::MAX);
+        // Codecs number rows one by one, so nothing is left out.
+        if no >= self.rows.len() {
+            self.rows.resize(no.saturating_add(1), usize::MAX);
+        }
+        if let Some(slot) = self.rows.get_mut(no) {
+            *slot = at;
+        }
+    }
+}
+
+fn key_of(key: RepeatKey, place: Place) -> [u8; 20] {
+    let mut whole = [0; 20];
+    let part = place.part.to_be_bytes();
+    for (to, from) in whole.iter_mut().zip(key.0.into_iter().chain(part)) {
+        *to = from;
+    }
+    whole
+}
+
+impl Sink for Importing<'_> {
+    fn take(&mut self, fact: Fact) -> Result<()> {
+        match fact {
+            Fact::Session(no, session) => {
+                if let Some(known) = self.sessions.get(no.0 as usize) {
+                    return self.import.header(*known, session.meta, session.title);
+                }
+                self.sessions_told += 1;
+                let meta = session.meta;
+                let at = self.import.session(&session.session, meta, session.title)?;
+                self.sessions.push(at);
+            }
+            Fact::Row(no, row) => {
+                let session = self.session(row.session)?;
+                let row = self.row(*row);
+                let at = self.import.row(session, row)?;
+                self.set(no, at);
+            }
+            Fact::Context(context) => self.context(*context)?,
+            Fact::Tools {
+                session,
+                tools,
+                place,
+                key,
+            } => {
+                let session = self.session(session)?;
+                // Apart from the rows that the same record makes.
+                let key = key_of(key, place.part(u32::MAX - 1));
+                self.import.tools(session, &tools, key)?;
+            }
+            Fact::Partial {
+                session,
+                partial,
+                request_id,
+                ts,
+                place,
+                key,
+            } => {
+                let session = self.session(session)?;
+                let mut message = TranscriptMessage::assistant(partial.content);
+                message.interrupted = true;
+                message.request_id = request_id;
+                if let Some(reasoning) = partial.reasoning_content {
+                    super::blocks::note(&mut message, "reasoning_content", reasoning);
+                }
+                self.import.row(
+                    session,
+                    ImportRow {
+                        message,
+                        uuid: None,
+                        ts,
+                        iteration: partial.iteration,
+                        key: key_of(key, place),
+                        revises: None,
+                    },
+                )?;
+            }
+            Fact::Call(call) => {
+                let session = self.session(call.session)?;
+                let (id, request) = match call.id {
+                    CallId::Message { id, request } => (format!("m{id}"), request),
+                    CallId::Key(key) => (format!("k{key}"), None),
+                    CallId::Record(key) => (format!("r{:x}", u128::from_be_bytes(key.0)), None),
+                };
+                self.import
+                    .call(session, &id, request.as_deref(), call.usage);
+            }
+            Fact::Seal { .. } | Fact::Bad(_) => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+//! All codecs, and which of them a file is for.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::chat::Chat;
+use super::claude_code::ClaudeCode;
+use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
+use super::codex::Codex;
+use super::emit::Emit;
+use super::report::FileReport;
+use super::source::Source;
+use super::tally::Tally;
+use crate::{Error, Result};
+
+/// Every codec. Of two that are equally sure of a file the first reads it.
+#[must_use]
+pub fn codecs() -> &'static [&'static dyn Codec] {
+    &[&ClaudeCode, &Codex, &Chat]
+}
+
+/// The codec with this name.
+#[must_use]
+pub fn codec(name: &str) -> Option<&'static dyn Codec> {
+    codecs().iter().copied().find(|codec| codec.name() == name)
+}
+
+/// The codec that is surest that bytes which begin like this, of a file with this path, are its own.
+#[must_use]
+pub fn detect(path: &Path, head: &[u8]) -> Option<&'static dyn Codec> {
+    let probe = Probe::new(path, head);
+    let mut best: Option<(Certainty, &dyn Codec)> = None;
+    for codec in codecs() {
+        if let Some(certainty) = codec.detect(&probe)
+            && best.is_none_or(|(known, _)| certainty > known)
+        {
+            best = Some((certainty, *codec));
+        }
+    }
+    best.map(|(_, codec)| codec)
+}
+
+/// The codec for the file at `path`; None if no codec knows it.
+///
+/// # Errors
+///
+/// [`Error::Io`] if the file cannot be read.
+pub fn detect_file(path: &Path) -> Result<Option<&'static dyn Codec>> {
+    let head = read_head(path).map_err(|error| failed(path, error))?;
+    Ok(detect(path, &head))
+}
+
+fn read_head(path: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    File::open(path)?
+        .take(HEAD_BYTES as u64)
+        .read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// The files to read for `path`, in order, each with its codec: itself, or those of a folder that a codec knows.
+///
+/// With `from`, that codec reads the file that is named, whatever is in it, and in a folder the files that it knows. A
+/// file without a codec is one that was named and that no codec knows. Links within folders are not followed.
+///
+/// # Errors
+///
+/// [`Error::Io`] if `path` or something in it cannot be read.
+pub fn files(
+    path: &Path,
+    from: Option<&'static dyn Codec>,
+) -> Result<Vec<(PathBuf, Option<&'static dyn Codec>)>> {
+    let kind = fs::metadata(path).map_err(|error| failed(path, error))?;
+    if !kind.is_dir() {
+        let codec = match from {
+            Some(codec) => Some(codec),
+            None => detect_file(path)?,
+        };
+        return Ok(vec![(path.to_owned(), codec)]);
+    }
+    let mut found = Vec::new();
+    walk(path, &mut found)?;
+    found.sort();
+    let mut own: Vec<(&dyn Codec, Vec<PathBuf>)> =
+        codecs().iter().map(|codec| (*codec, Vec::new())).collect();
+    for file in found {
+        let Some(codec) = detect_file(&file)? else {
+            continue;
+        };
+        if from.is_some_and(|from| from.name() != codec.name()) {
+            continue;
+        }
+        if let Some((_, files)) = own.iter_mut().find(|(own, _)| own.name() == codec.name()) {
+            files.push(file);
+        }
+    }
+    let mut files = Vec::new();
+    for (codec, own) in own {
+        let arranged = codec.arrange(path, own);
+        files.extend(arranged.into_iter().map(|file| (file, Some(codec))));
+    }
+    Ok(files)
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    let mut open = vec![folder.to_owned()];
+    while let Some(folder) = open.pop() {
+        let entries = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
+        for entry in entries {
+            let entry = entry.map_err(|error| failed(&folder, error))?;
+            let kind = entry.file_type().map_err(|error| failed(&folder, error))?;
+            if kind.is_dir() {
+                open.push(entry.path());
+            } else if kind.is_file() {
+                found.push(entry.path());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a file and reports what importing it into an empty store would add. Nothing is stored.
+///
+/// # Errors
+///
+/// [`Error::Io`] if the file cannot be read.
+pub fn inspect(path: &Path, codec: &dyn Codec) -> Result<FileReport> {
+    let file = File::open(path).map_err(|error| failed(path, error))?;
+    let mut source = Source::new(path, file).with_companions();
+    let mut tally = Tally::default();
+    codec.read(&mut source, &mut Emit::new(&mut tally))?;
+    let mut report = FileReport::of(path.display().to_string(), codec.name(), source.counts());
+    tally.add_to(&mut report);
+    Ok(report)
+}
+
+pub(super) fn failed(path: &Path, error: io::Error) -> Error {
+    Error::Io {
+        what: format!("reading {}", path.display()),
+        source: Arc::new(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(head: &str) -> Option<&'static str> {
+        detect(Path::new("x.jsonl"), head.as_bytes()).map(Codec::name)
+    }
+
+    #[test]
+    fn a_file_is_read_by_the_codec_that_knows_it() {
+        for (head, codec) in [
+            (
+                r#"{"type":"user","sessionId":"s","uuid":"u","message":{"content":"x"}}"#,
+                Some("claude-code"),
+            ),
+            (
+                r#"{"type":"summary","summary":"x","leafUuid":"u"}"#,
+                Some("claude-code"),
+            ),
+            (
+                r#"{"timestamp":"t","type":"session_meta","payload":{"id":"x"}}"#,
+                Some("codex"),
+            ),
+            (
+                r#"{"id":"x","timestamp":"t","instructions":null}"#,
+                Some("codex"),
+            ),
+            (r#"{"messages":[]}"#, Some("chat")),
+            (r#"{"role":"user","content":"x"}"#, Some("chat")),
+            (r#"{"messages":[],"exit_status":""}"#, None),
+            ("", None),
+            ("# a note", None),
+            ("[1]", None),
+        ] {
+            assert_eq!(named(head), codec, "{head}");
+        }
+    }
+
+    #[test]
+    fn codecs_have_names_of_their_own() {
+        for codec in codecs() {
+            assert_eq!(
+                super::codec(codec.name()).map(Codec::name),
+                Some(codec.name())
+            );
+        }
+        assert!(super::codec("none").is_none());
+    }
+
+    #[test]
+    fn a_folder_gives_its_files_in_the_order_of_their_codecs() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = r#"{"type":"user","sessionId":"s","uuid":"u","message":{"content":"x"}}"#;
+        let below = folder.path().join("a/subagents");
+        fs::create_dir_all(&below).unwrap();
+        fs::write(below.join("agent-1.jsonl"), line).unwrap();
+        fs::write(folder.path().join("z.jsonl"), line).unwrap();
+        fs::write(folder.path().join("b.jsonl"), r#"{"messages":[]}"#).unwrap();
+        fs::write(folder.path().join("notes.txt"), "notes").unwrap();
+        let names = |from| -> Vec<String> {
+            let files = files(folder.path(), from).unwrap();
+            let name =
+                |(path, _): (PathBuf, _)| path.file_name().unwrap().to_str().unwrap().to_owned();
+            files.into_iter().map(name).collect()
+        };
+        assert_eq!(names(None), ["z.jsonl", "agent-1.jsonl", "b.jsonl"]);
+        assert_eq!(names(super::codec("chat")), ["b.jsonl"]);
+        let notes = folder.path().join("notes.txt");
+        assert!(files(&notes, None).unwrap()[0].1.is_none());
+        assert!(files(&notes, super::codec("chat")).unwrap()[0].1.is_some());
+    }
+}

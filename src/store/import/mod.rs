@@ -1,0 +1,626 @@
+//! Importing: rows of other programs' files, many at a time, seen all at once or not at all.
+//!
+//! An [`Import`] puts rows, and the bytes that they come from, into the store in steps that nothing shows. Its last step
+//! publishes them. What an import leaves that never came so far is taken out, at once or when the store is next opened.
+//! The rows are given as they are to be stored: the engine knows no format.
+
+mod calls;
+mod session;
+mod source;
+pub(super) mod step;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::change::Change;
+use super::engine::Engine;
+use super::envelope::Encoded;
+use super::hash::Identity;
+use super::pending::Session;
+use super::read::Reader;
+use super::record::{self, Address, Kind, Marker, RowRef};
+use crate::transcript::limits::{check_message, check_meta};
+use crate::turn::check_session;
+use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
+use calls::Told;
+use session::Open;
+pub use source::SourceInfo;
+pub(super) use source::unpack;
+pub(crate) use source::{ChunkWriter, SourceBytes, SourceText};
+use step::{ImportStep, Publish, RepeatKey, Stage, StagedAt, StagedRecord};
+
+/// Bytes that are gathered before they are put into the store.
+const STEP_BYTES: usize = 1 << 20;
+
+/// A row to import.
+#[derive(Debug)]
+pub(crate) struct ImportRow {
+    pub(crate) message: TranscriptMessage,
+    /// The UUID to take over, if it is free.
+    pub(crate) uuid: Option<Uuid>,
+    /// RFC 3339, or empty.
+    pub(crate) ts: String,
+    pub(crate) iteration: Option<u32>,
+    /// By what it is known again.
+    pub(crate) key: RepeatKey,
+    /// The row that it says anew.
+    pub(crate) revises: Option<usize>,
+}
+
+/// A row of a new context.
+#[derive(Debug)]
+pub(crate) enum ContextRow {
+    /// By its index.
+    Kept(usize),
+    New(Box<ImportRow>),
+}
+
+/// What an import added.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Added {
+    pub(crate) rows: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) contexts: u64,
+    /// Message ids that were not known before.
+    pub(crate) message_ids: u64,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) cached_input: u64,
+    /// 10^-12 USD.
+    pub(crate) cost: i128,
+}
+
+/// Where a row of the import stands: new, or known from an earlier one.
+#[derive(Clone, Copy, Debug)]
+struct RowPlace {
+    transcript: u64,
+    seq: u64,
+    uuid: u128,
+    identity: Identity,
+    /// Whether it is in the context at all.
+    live: bool,
+}
+
+/// An import that runs. Dropped before it is published, it leaves nothing.
+pub(crate) struct Import<'e> {
+    engine: &'e Engine,
+    id: u64,
+    sessions: Vec<Open>,
+    by_stem: HashMap<String, usize>,
+    rows: Vec<RowPlace>,
+    /// Rows of this import by their keys.
+    own: HashMap<RepeatKey, usize>,
+    /// UUIDs that this import gave.
+    taken: HashSet<u128>,
+    calls: HashMap<Vec<u8>, Told>,
+    stage: Stage,
+    added: Added,
+    staged: bool,
+    published: bool,
+    _alone: MutexGuard<'e, ()>,
+}
+
+impl std::fmt::Debug for Import<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Import")
+            .field("id", &self.id)
+            .field("added", &self.added)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'e> Import<'e> {
+    /// Begins an import, once no other runs.
+    pub(in crate::store) fn begin(engine: &'e Engine) -> Result<Self> {
+        engine.writable()?;
+        let alone = engine
+            .importing
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let [id @ .., _, _, _, _, _, _, _, _] = engine.environment.random().to_le_bytes();
+        let id = u64::from_le_bytes(id);
+        // What earlier imports published is in the tables from here on, and no other import runs: later look-ups need not
+        // wait for anything.
+        engine.read(|_| Ok(()))?;
+        Ok(Self {
+            engine,
+            id,
+            sessions: Vec::new(),
+            by_stem: HashMap::new(),
+            rows: Vec::new(),
+            own: HashMap::new(),
+            taken: HashSet::new(),
+            calls: HashMap::new(),
+            stage: Stage {
+                import: id,
+                ..Stage::default()
+            },
+            added: Added::default(),
+            staged: false,
+            published: false,
+            _alone: alone,
+        })
+    }
+
+    /// What was added so far.
+    pub(crate) fn added(&self) -> Added {
+        self.added
+    }
+
+    /// Opens a session to import into; its index.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`] if the session is written and no import made it, or has gone on in a later generation.
+    pub(crate) fn session(
+        &mut self,
+        session: &SessionRef,
+        meta: TranscriptMeta,
+        title: Option<String>,
+    ) -> Result<usize> {
+        check_session(session)?;
+        let stem = session.session_id();
+        check_meta(&stem, &meta)?;
+        if let Some(at) = self.by_stem.get(&stem) {
+            if let Some(open) = self.sessions.get_mut(*at) {
+                open.header(meta, title);
+            }
+            return Ok(*at);
+        }
+        let mut open = Open::new(self.engine, session)?;
+        open.header(meta, title);
+        let at = self.sessions.len();
+        self.sessions.push(open);
+        self.by_stem.insert(stem, at);
+        Ok(at)
+    }
+
+    /// Sets the header of a session anew.
+    pub(crate) fn header(
+        &mut self,
+        session: usize,
+        meta: TranscriptMeta,
+        title: Option<String>,
+    ) -> Result<()> {
+        if let Some(open) = self.sessions.get_mut(session) {
+            check_meta(&open.session.stem, &meta)?;
+            open.header(meta, title);
+        }
+        Ok(())
+    }
+
+    /// Appends a row to a session and its context, unless it is known; its index.
+    pub(crate) fn row(&mut self, session: usize, row: ImportRow) -> Result<usize> {
+        if let Some(known) = self.known(&row.key)? {
+            return Ok(known);
+        }
+        let at = self.put_row(session, row, false)?;
+        self.extend(session, at);
+        Ok(at)
+    }
+
+    /// Replaces the context of a session, unless that is known.
+    pub(crate) fn context(
+        &mut self,
+        session: usize,
+        key: RepeatKey,
+        rows: Vec<ContextRow>,
+        metadata: Option<&Value>,
+        ts: &str,
+        uuid: Option<Uuid>,
+    ) -> Result<Vec<usize>> {
+        let known = self.known(&key)?.is_some();
+        let Some(open) = self.sessions.get_mut(session) else {
+            return Ok(Vec::new());
+        };
+        if known {
+            let mut found = Vec::new();
+            for row in rows {
+                found.push(match row {
+                    ContextRow::Kept(at) => at,
+                    ContextRow::New(row) => self.row(session, *row)?,
+                });
+            }
+            return Ok(found);
+        }
+        let seq = open.head.next_seq;
+        open.head.next_seq += 1;
+        let transcript = open.transcript;
+        // The marker stands before the rows that are new with it, and tells where they will be.
+        let mut slots = Vec::with_capacity(rows.len());
+        let mut places = Vec::with_capacity(rows.len());
+        let mut next = seq + 1;
+        for row in rows {
+            let slot = match row {
+                ContextRow::Kept(at) => Ok(at),
+                ContextRow::New(row) => match self.known(&row.key)? {
+                    Some(known) => Ok(known),
+                    None => Err(row),
+                },
+            };
+            match &slot {
+                Ok(at) => {
+                    let place = self.rows.get(*at).map(|place| (*place, place.live));
+                    let own = place.filter(|(place, live)| *live && place.transcript == transcript);
+                    places.extend(own.map(|(place, _)| (place.transcript, place.seq)));
+                }
+                Err(row) => {
+                    if !row.message.interrupted {
+                        places.push((transcript, next));
+                    }
+                    next += 1;
+                }
+            }
+            slots.push(slot);
+        }
+        let marker = Marker {
+            replacement: session::ranges(&places),
+            request_id: None,
+            metadata: metadata.cloned(),
+        };
+        let at = self.time(ts);
+        let uuid = self.free_uuid(uuid, &key)?;
+        let address = Address {
+            transcript,
+            seq,
+            uuid,
+            at,
+        };
+        let encoded = record::encode_marker(self.engine.packing(), address, &marker)?;
+        self.added.contexts += 1;
+        self.put(address, encoded, &key, None)?;
+        let mut found = Vec::with_capacity(slots.len());
+        for slot in slots {
+            found.push(match slot {
+                Ok(at) => at,
+                Err(row) => self.put_row(session, *row, true)?,
+            });
+        }
+        if let Some(open) = self.sessions.get_mut(session) {
+            open.replace_context(seq, marker.replacement);
+            open.touch(at);
+            let rows = found.iter().filter_map(|at| self.rows.get(*at));
+            for place in rows.filter(|place| place.live && place.transcript == transcript) {
+                open.extend(self.engine, &place.identity);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Records tool declarations, unless they are known or in force.
+    pub(crate) fn tools(&mut self, session: usize, tools: &Value, key: RepeatKey) -> Result<()> {
+        if self.known(&key)?.is_some() {
+            return Ok(());
+        }
+        let hash = self.engine.seed.json_text(tools);
+        let uuid = self.free_uuid(None, &key)?;
+        let now = self.engine.environment.now_micros();
+        let Some(open) = self.sessions.get_mut(session) else {
+            return Ok(());
+        };
+        if open.head.tools.is_some_and(|known| known.hash == hash) {
+            return Ok(());
+        }
+        let address = open.next(uuid, now);
+        open.head.tools = Some(super::head::ToolsRef {
+            seq: address.seq,
+            hash,
+        });
+        open.touch(now);
+        let encoded = record::encode_tools(self.engine.packing(), address, tools)?;
+        self.put(address, encoded, &key, None)
+    }
+
+    /// Notes what one record tells of a provider's call. Nothing of it counts before all was told.
+    pub(crate) fn call(
+        &mut self,
+        session: usize,
+        id: &str,
+        request: Option<&str>,
+        usage: TurnUsage,
+    ) {
+        let key = super::tables::id_key(&self.engine.seed, id);
+        self.calls
+            .entry(key)
+            .or_default()
+            .note(session, request, usage);
+    }
+
+    /// The row with this key, of this import or an earlier one; notes it as a duplicate.
+    fn known(&mut self, key: &RepeatKey) -> Result<Option<usize>> {
+        if let Some(at) = self.own.get(key) {
+            self.added.duplicates += 1;
+            return Ok(Some(*at));
+        }
+        let found = self.engine.snapshot(|reader| reader.imported(key))?;
+        Ok(found.map(|place| {
+            self.added.duplicates += 1;
+            let at = self.rows.len();
+            self.rows.push(place);
+            self.own.insert(*key, at);
+            at
+        }))
+    }
+
+    /// Stores a row at the next sequence, without touching the context.
+    fn put_row(&mut self, session: usize, row: ImportRow, in_marker: bool) -> Result<usize> {
+        let uuid = self.free_uuid(row.uuid, &row.key)?;
+        let at = self.time(&row.ts);
+        let revised = row
+            .revises
+            .and_then(|at| self.rows.get(at))
+            .map(|place| place.uuid);
+        let Some(open) = self.sessions.get_mut(session) else {
+            return Err(Error::other("a row of a session that was not opened"));
+        };
+        let message = fit(&open.session.stem, row.message);
+        let hashes = self.engine.seed.row(&message);
+        let kind = match (in_marker, message.interrupted) {
+            (false, false) => Kind::Row,
+            (true, false) => Kind::MarkerRow,
+            (false, true) => Kind::Partial,
+            (true, true) => Kind::MarkerPartial,
+        };
+        let address = open.next(uuid, at);
+        let encoded = record::encode_row(
+            self.engine.packing(),
+            kind,
+            address,
+            &RowRef {
+                message: &message,
+                hashes,
+                iteration: row.iteration,
+                ts: Some(row.ts.as_str()).filter(|ts| !ts.is_empty()),
+                shows_write_time: false,
+                revises: revised.map(Uuid::from_u128),
+            },
+        )?;
+        open.note_row(&message, address);
+        let counted = message
+            .turn_usage
+            .as_ref()
+            .filter(|_| revised.is_none() && !message.interrupted);
+        if let Some(usage) = counted {
+            self.added.count(usage);
+        }
+        let usage = counted.cloned();
+        let place = RowPlace {
+            transcript: address.transcript,
+            seq: address.seq,
+            uuid,
+            identity: hashes.identity(),
+            live: !message.interrupted,
+        };
+        if let Some(usage) = usage {
+            open.count(&usage, at);
+        }
+        let index = self.rows.len();
+        self.rows.push(place);
+        self.added.rows += 1;
+        self.put(address, encoded, &row.key, Some(index))?;
+        Ok(index)
+    }
+
+    fn extend(&mut self, session: usize, at: usize) {
+        if let (Some(open), Some(place)) = (self.sessions.get_mut(session), self.rows.get(at))
+            && place.live
+        {
+            open.extend(self.engine, &place.identity);
+        }
+    }
+
+    fn put(
+        &mut self,
+        address: Address,
+        encoded: Encoded,
+        key: &RepeatKey,
+        row: Option<usize>,
+    ) -> Result<()> {
+        // A context is known by its key too; no row is meant by it.
+        self.own.insert(*key, row.unwrap_or(usize::MAX));
+        self.stage.keys.push((*key, address.uuid));
+        self.put_record(address, encoded)
+    }
+
+    fn put_record(&mut self, address: Address, encoded: Encoded) -> Result<()> {
+        if encoded.size > self.engine.record_limit {
+            return Err(Error::TooLarge {
+                what: "record",
+                size: encoded.size,
+                limit: self.engine.record_limit,
+            });
+        }
+        self.stage.records.push(StagedRecord {
+            at: StagedAt {
+                transcript: address.transcript,
+                seq: address.seq,
+                uuid: address.uuid,
+            },
+            bytes: encoded.bytes,
+            blobs: encoded.blobs,
+        });
+        if self.stage.weight() >= STEP_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Puts what was gathered into the store.
+    fn flush(&mut self) -> Result<()> {
+        if self.stage.is_empty() {
+            return Ok(());
+        }
+        let next = Stage {
+            import: self.id,
+            ..Stage::default()
+        };
+        let stage = std::mem::replace(&mut self.stage, next);
+        self.staged = true;
+        step(self.engine, ImportStep::Stage(stage))
+    }
+
+    /// The given UUID if nothing has it, else one that is made of the key.
+    fn free_uuid(&mut self, wanted: Option<Uuid>, key: &RepeatKey) -> Result<u128> {
+        let mut made = [0; 16];
+        for (to, from) in made.iter_mut().zip(self.engine.seed.long_id(key)) {
+            *to = from;
+        }
+        let made = uuid::Builder::from_custom_bytes(made).into_uuid();
+        for uuid in wanted.into_iter().chain([made]).map(|uuid| uuid.as_u128()) {
+            let held = self.taken.contains(&uuid)
+                || self
+                    .engine
+                    .snapshot(|reader| reader.position_of(uuid))?
+                    .is_some();
+            if !held {
+                self.taken.insert(uuid);
+                return Ok(uuid);
+            }
+        }
+        Ok(self.engine.uuids.mint())
+    }
+
+    /// The time of a record; now, where it has none.
+    fn time(&self, ts: &str) -> i64 {
+        match ts.parse::<jiff::Timestamp>() {
+            Ok(time) => time.as_microsecond(),
+            Err(_) => self.engine.environment.now_micros(),
+        }
+    }
+
+    /// Publishes all that was imported. `source` is where it came from, with chunks that are still to be stored.
+    pub(crate) fn publish(mut self, source: Option<SourceText>) -> Result<Added> {
+        let (calls, adjusted, superseded) = self.settle_calls()?;
+        let source = match source {
+            Some(text) => self.source_change(text)?,
+            None => None,
+        };
+        if self.stage.is_empty() && !self.staged && source.is_none() && calls.is_empty() {
+            self.published = true;
+            return Ok(self.added);
+        }
+        self.flush()?;
+        let engine = self.engine;
+        let opened = std::mem::take(&mut self.sessions);
+        let changed: Vec<Open> = opened.into_iter().filter(Open::is_changed).collect();
+        let transcripts = changed.iter().map(Open::published).collect();
+        let moves = changed
+            .iter()
+            .map(|open| (open.session.as_ref(), &open.view, open.newest()))
+            .collect();
+        let sessions = changed
+            .iter()
+            .map(|open| Arc::clone(&open.session))
+            .collect();
+        let publish = Publish {
+            import: self.id,
+            transcripts,
+            adjusted,
+            calls,
+            superseded,
+            source,
+        };
+        let change = Change::Import(ImportStep::Publish(Box::new(publish)));
+        let epoch = engine.committer.epoch();
+        engine.submit(change, sessions, |enqueued| {
+            Session::advance_all(moves, || engine.committer.enqueue(epoch, enqueued))
+        })?;
+        self.published = true;
+        Ok(self.added)
+    }
+}
+
+impl Added {
+    fn count(&mut self, usage: &TurnUsage) {
+        let totals = &usage.usage;
+        self.input = self.input.saturating_add(totals.input);
+        self.output = self.output.saturating_add(totals.output);
+        self.cached_input = self.cached_input.saturating_add(totals.cached_input);
+        self.cost = self
+            .cost
+            .saturating_add(crate::spend::Money::from_usd(totals.cost_usd).0);
+    }
+}
+
+impl Drop for Import<'_> {
+    fn drop(&mut self) {
+        if !self.published && self.staged {
+            // If this fails too, the next open of the store does it.
+            let _ = step(self.engine, ImportStep::Sweep { import: self.id });
+        }
+    }
+}
+
+/// Makes a step that concerns no session durable.
+fn step(engine: &Engine, step: ImportStep) -> Result<()> {
+    let epoch = engine.committer.epoch();
+    engine.submit(Change::Import(step), Vec::new(), |enqueued| {
+        let (_, ticket) = engine.committer.enqueue(epoch, enqueued)?;
+        Some(ticket)
+    })
+}
+
+/// Takes out what imports left that were never published.
+pub(super) fn sweep(engine: &Engine) -> Result<()> {
+    let left = engine.read(|reader| reader.unpublished())?;
+    for import in left {
+        step(engine, ImportStep::Sweep { import })?;
+    }
+    Ok(())
+}
+
+/// A row as the store takes it. What it refuses is left out; the source has it.
+fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
+    let mut message = given.normalized();
+    // It may be large.
+    drop(given);
+    message.preserve_request_id = true;
+    if check_message(stem, &message).is_ok() {
+        return message;
+    }
+    let role = if message.role.len() > 64 {
+        "unknown".to_owned()
+    } else {
+        message.role
+    };
+    let mut plain = TranscriptMessage::new(role, message.content);
+    plain.preserve_request_id = true;
+    plain.interrupted = message.interrupted;
+    plain
+}
+
+impl Reader<'_> {
+    /// Where the record with this repeat key stands.
+    fn imported(&mut self, key: &RepeatKey) -> Result<Option<RowPlace>> {
+        let Some((import, uuid)) = self.import_key(key)? else {
+            return Ok(None);
+        };
+        if self.is_unpublished(import)? {
+            return Ok(None);
+        }
+        let Some(position) = self.position_of(uuid)? else {
+            return Ok(None);
+        };
+        self.record(position, |record| {
+            let live = record.is_row();
+            let identity = if live {
+                record.hashes()?.identity()
+            } else {
+                Identity {
+                    identity: 0,
+                    legacy: None,
+                }
+            };
+            Ok(Some(RowPlace {
+                transcript: record.address.transcript,
+                seq: record.address.seq,
+                uuid,
+                identity,
+                live,
+            }))
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! A session while it is imported into.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::step::Published;
+use crate::spend::{Money, SpendTally, usage_hour};
+use crate::store::change::CountedUsage;
+use crate::store::engine::Engine;
+use crate::store::hash::Identity;
+use crate::store::head::{Context, Head, INLINE_RANGES, Range, SessionParts, Totals, source_code};
+use crate::store::pending::{Newest, Session, View};
+use crate::store::record::Address;
+use crate::turn::background_origin;
+use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
+
+/// The longest title, in characters.
+const TITLE_CHARS: usize = 80;
+
+/// Hour, provider, model and source: what usages of one transcript are summed by.
+type UsageKey = (i64, String, String, u8);
+
+pub(super) struct Open {
+    pub(super) session: Arc<Session>,
+    /// The session as it was when the import met it.
+    pub(super) view: View,
+    parts: SessionParts,
+    pub(super) transcript: u64,
+    incarnation: u64,
+    created: bool,
+    pub(super) head: Head,
+    usages: BTreeMap<UsageKey, Totals>,
+    keys: Vec<(String, u64)>,
+    /// The times of its records, microseconds since the Unix epoch.
+    span: Option<(i64, i64)>,
+    changed: bool,
+}
+
+impl Open {
+    pub(super) fn new(engine: &Engine, session: &SessionRef) -> Result<Self> {
+        let stem = session.base_stem();
+        let held = engine.sessions.get(&stem);
+        let view = loop {
+            let view = engine.view(&held)?;
+            if engine.settled(&view) {
+                break view;
+            }
+        };
+        let conflict = |reason: &str| Error::Conflict {
+            stem: stem.clone(),
+            reason: reason.to_owned(),
+        };
+        if view.reservation().is_some() || session.generation > 0 {
+            return Err(conflict("a later generation of it is being written"));
+        }
+        let (transcript, incarnation, state, created) = match &view.newest {
+            None => {
+                let transcript = engine.new_transcript();
+                let meta = Arc::new(TranscriptMeta::new(""));
+                (transcript, transcript, Head::new(meta), true)
+            }
+            Some(newest) => {
+                let imported = engine.read(|reader| reader.is_imported(newest.transcript))?;
+                if !imported {
+                    return Err(conflict("it was written by a host and not imported"));
+                }
+                if newest.generation > 0 || newest.head.sealed {
+                    return Err(conflict("it has gone on in a later generation"));
+                }
+                let state = newest.head.as_ref().clone();
+                (newest.transcript, newest.incarnation, state, false)
+            }
+        };
+        Ok(Self {
+            parts: SessionParts {
+                key: session.session_key.clone(),
+                agent: session.agent_id.clone(),
+                ancestors: session.ancestors().to_vec(),
+            },
+            session: held,
+            view,
+            transcript,
+            incarnation,
+            created,
+            head: state,
+            usages: BTreeMap::new(),
+            keys: Vec::new(),
+            span: None,
+            changed: false,
+        })
+    }
+
+    pub(super) fn header(&mut self, meta: TranscriptMeta, title: Option<String>) {
+        self.head.meta = Arc::new(meta);
+        if let Some(title) = title {
+            self.head.title = short(&title);
+        }
+    }
+
+    /// The address of the next record.
+    pub(super) fn next(&mut self, uuid: u128, at: i64) -> Address {
+        let seq = self.head.next_seq;
+        self.head.next_seq += 1;
+        Address {
+            transcript: self.transcript,
+            seq,
+            uuid,
+            at,
+        }
+    }
+
+    /// Notes that something was written at a time.
+    pub(super) fn touch(&mut self, at: i64) {
+        self.changed = true;
+        let (first, last) = self.span.unwrap_or((at, at));
+        self.span = Some((first.min(at), last.max(at)));
+        self.head.updated_at = self.head.updated_at.max(at);
+    }
+
+    pub(super) fn note_row(&mut self, message: &TranscriptMessage, address: Address) {
+        self.touch(address.at);
+        self.head.rows_stored += 1;
+        if self.head.title.is_none() && message.role == "user" {
+            self.head.title = short(&message.content);
+        }
+        let origin = background_origin(message).filter(|_| !message.interrupted);
+        if let Some(origin) = origin {
+            self.keys.push((origin.idempotency_key, address.seq));
+        }
+    }
+
+    /// Adds a usage that this transcript is the first to store.
+    pub(super) fn count(&mut self, usage: &TurnUsage, at: i64) {
+        self.head.spend.add(usage);
+        if let Some(counted) = counted(usage, at) {
+            self.usages
+                .entry((
+                    counted.hour,
+                    counted.provider,
+                    counted.model,
+                    counted.source,
+                ))
+                .or_default()
+                .add(&counted.totals);
+        }
+    }
+
+    pub(super) fn extend(&mut self, engine: &Engine, identity: &Identity) {
+        let context = &mut self.head.context;
+        context.digest = engine.seed.extend(context.digest, identity);
+        context.rows += 1;
+    }
+
+    /// Begins a new context, the rows of which are added one by one.
+    pub(super) fn replace_context(&mut self, record: u64, ranges: Vec<Range>) {
+        let inline = ranges.len() <= INLINE_RANGES;
+        self.head.context = Context {
+            base: if inline { ranges } else { Vec::new() },
+            base_record: (!inline).then_some(record),
+            tail_from: self.head.next_seq,
+            rows: 0,
+            digest: 0,
+        };
+    }
+
+    /// Notes that its totals changed.
+    pub(super) fn mark_changed(&mut self) {
+        self.changed = true;
+    }
+
+    /// Whether anything was written.
+    pub(super) fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    pub(super) fn newest(&self) -> Newest {
+        Newest {
+            transcript: self.transcript,
+            generation: 0,
+            incarnation: self.incarnation,
+            head: Arc::new(self.final_head()),
+        }
+    }
+
+    fn final_head(&self) -> Head {
+        let mut head = self.head.clone();
+        head.via_session = true;
+        head
+    }
+
+    pub(super) fn published(&self) -> Published {
+        let usages = self.usages.iter();
+        Published {
+            transcript: self.transcript,
+            session: self.session.stem.clone(),
+            generation: 0,
+            named: (!self.head.via_session).then(|| self.parts.clone()),
+            created_at: self
+                .created
+                .then(|| self.span.map_or(self.head.updated_at, |(first, _)| first)),
+            head: self.final_head(),
+            usages: usages
+                .map(|((hour, provider, model, source), totals)| CountedUsage {
+                    hour: *hour,
+                    provider: provider.clone(),
+                    model: model.clone(),
+                    source: *source,
+                    totals: *totals,
+                })
+                .collect(),
+            keys: self.keys.clone(),
+        }
+    }
+}
+
+/// A usage as the totals see it; None if it does not count.
+pub(super) fn counted(usage: &TurnUsage, at: i64) -> Option<CountedUsage> {
+    SpendTally::counts(usage).then(|| CountedUsage {
+        hour: usage_hour(usage, at),
+        provider: usage.provider.clone(),
+        model: usage.model.clone(),
+        source: source_code(usage.usage.cost_source),
+        totals: Totals {
+            turns: 1,
+            input_tokens: usage.usage.input,
+            output_tokens: usage.usage.output,
+            cached_input_tokens: usage.usage.cached_input,
+            cost: Money::from_usd(usage.usage.cost_usd).0,
+        },
+    })
+}
+
+/// The ranges that some rows are, given as transcript and sequence.
+pub(super) fn ranges(places: &[(u64, u64)]) -> Vec<Range> {
+    let mut ranges: Vec<Range> = Vec::new();
+    for (transcript, seq) in places.iter().copied() {
+        match ranges.last_mut() {
+            Some(last) if last.transcript == transcript && last.end == seq => last.end += 1,
+            _ => ranges.push(Range {
+                transcript,
+                first: seq,
+                end: seq + 1,
+            }),
+        }
+    }
+    ranges
+}
+
+fn short(text: &str) -> Option<String> {
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.chars().take(TITLE_CHARS).collect())
+}

@@ -1,0 +1,230 @@
+//! What the steps of an import do, as values.
+//!
+//! Rows and chunks of a source go to the store in steps that nothing shows; the last step publishes all of them.
+
+use bincode::{BorrowDecode, Decode, Encode};
+
+use crate::store::blob::NewBlob;
+use crate::store::change::CountedUsage;
+use crate::store::head::{Head, SessionParts};
+
+/// A repeat key and the part of the record that it is for.
+pub(in crate::store) type RepeatKey = [u8; 20];
+
+/// The SHA-256 of a chunk.
+pub(in crate::store) type ChunkHash = [u8; 32];
+
+/// One step.
+#[derive(Debug, Encode, BorrowDecode)]
+pub(in crate::store) enum ImportStep {
+    /// Puts records and chunks into the store, unpublished.
+    Stage(Stage),
+    /// Publishes all of an import at once.
+    Publish(Box<Publish>),
+    /// Takes out what an import that was never published had put in.
+    Sweep {
+        /// The import.
+        import: u64,
+    },
+}
+
+/// Records and chunks that nothing shows yet.
+#[derive(Debug, Default, Encode, Decode)]
+pub(in crate::store) struct Stage {
+    pub(in crate::store) import: u64,
+    pub(in crate::store) records: Vec<StagedRecord>,
+    pub(in crate::store) keys: Vec<(RepeatKey, u128)>,
+    /// Compressed.
+    pub(in crate::store) chunks: Vec<(ChunkHash, Vec<u8>)>,
+}
+
+/// A record on its way.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct StagedRecord {
+    pub(in crate::store) at: StagedAt,
+    /// The whole envelope.
+    pub(in crate::store) bytes: Vec<u8>,
+    /// The large content that was cut out of it.
+    pub(in crate::store) blobs: Vec<NewBlob>,
+}
+
+impl StagedRecord {
+    fn weight(&self) -> usize {
+        let blobs = self.blobs.iter().map(|blob| 64 + blob.bytes.len());
+        64 + self.bytes.len() + blobs.sum::<usize>()
+    }
+}
+
+/// Where a staged record belongs.
+#[derive(Clone, Copy, Debug, Encode, Decode)]
+pub(in crate::store) struct StagedAt {
+    pub(in crate::store) transcript: u64,
+    pub(in crate::store) seq: u64,
+    pub(in crate::store) uuid: u128,
+}
+
+/// The end of an import.
+#[derive(Debug, Encode, BorrowDecode)]
+pub(in crate::store) struct Publish {
+    pub(in crate::store) import: u64,
+    pub(in crate::store) transcripts: Vec<Published>,
+    /// Usages of other transcripts that no longer count, or count again.
+    pub(in crate::store) adjusted: Vec<Adjusted>,
+    pub(in crate::store) calls: Vec<(Vec<u8>, CallGroup)>,
+    /// Usage records, and whether each is superseded from now on.
+    pub(in crate::store) superseded: Vec<(u64, u64, bool)>,
+    pub(in crate::store) source: Option<SourceChange>,
+}
+
+/// A transcript as it is after an import.
+#[derive(Debug, Encode, BorrowDecode)]
+pub(in crate::store) struct Published {
+    pub(in crate::store) transcript: u64,
+    /// Stem of generation 0.
+    pub(in crate::store) session: String,
+    pub(in crate::store) generation: u32,
+    pub(in crate::store) named: Option<SessionParts>,
+    /// When it was created, if this import creates it: microseconds since the Unix epoch.
+    pub(in crate::store) created_at: Option<i64>,
+    pub(in crate::store) head: Head,
+    pub(in crate::store) usages: Vec<CountedUsage>,
+    /// Idempotency keys and the sequences of the rows that hold them.
+    pub(in crate::store) keys: Vec<(String, u64)>,
+}
+
+/// Where a usage was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(in crate::store) struct CountedAt {
+    pub(in crate::store) session: u64,
+    pub(in crate::store) thread: u64,
+    pub(in crate::store) agent: u64,
+}
+
+/// A usage that is taken out of the totals or put back into them.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct Adjusted {
+    pub(in crate::store) transcript: u64,
+    pub(in crate::store) at: CountedAt,
+    pub(in crate::store) usage: CountedUsage,
+    pub(in crate::store) counts: bool,
+}
+
+/// What was told of the calls under one id.
+#[derive(Clone, Debug, Default, Encode, Decode)]
+pub(in crate::store) struct CallGroup {
+    /// By records that name no request.
+    pub(in crate::store) unnamed: Option<CallSlot>,
+    pub(in crate::store) requests: Vec<(String, CallSlot)>,
+}
+
+/// The largest that was told of one call, and its usage record.
+#[derive(Clone, Debug, Encode, Decode)]
+pub(in crate::store) struct CallSlot {
+    pub(in crate::store) transcript: u64,
+    pub(in crate::store) seq: u64,
+    pub(in crate::store) output: u64,
+    pub(in crate::store) input: u64,
+    pub(in crate::store) cached_input: u64,
+    pub(in crate::store) cost_usd: f64,
+    /// Applying fills it in.
+    pub(in crate::store) at: Option<CountedAt>,
+}
+
+/// A source that is new, or that has grown.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct SourceChange {
+    pub(in crate::store) id: u64,
+    pub(in crate::store) entry: SourceEntry,
+    /// The transcripts that it contributed to.
+    pub(in crate::store) transcripts: Vec<u64>,
+}
+
+/// A file that was imported, whole.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub(in crate::store) struct SourceEntry {
+    pub(in crate::store) path: String,
+    pub(in crate::store) format: String,
+    pub(in crate::store) codec_version: u32,
+    pub(in crate::store) length: u64,
+    pub(in crate::store) hash: [u8; 32],
+    pub(in crate::store) chunks: Vec<ChunkHash>,
+}
+
+impl ImportStep {
+    /// Bytes that it holds in the queue, roughly.
+    pub(in crate::store) fn weight(&self) -> usize {
+        match self {
+            Self::Stage(stage) => stage.weight(),
+            Self::Publish(publish) => {
+                let chunks = publish
+                    .source
+                    .as_ref()
+                    .map_or(0, |it| it.entry.chunks.len());
+                1024 * publish.transcripts.len() + 256 * publish.calls.len() + 32 * chunks
+            }
+            Self::Sweep { .. } => 0,
+        }
+    }
+
+    /// The sessions that it changes, by the stems of their generation 0.
+    pub(in crate::store) fn sessions(&self) -> Vec<&str> {
+        match self {
+            Self::Publish(publish) => {
+                let transcripts = publish.transcripts.iter();
+                transcripts.map(|it| it.session.as_str()).collect()
+            }
+            Self::Stage(_) | Self::Sweep { .. } => Vec::new(),
+        }
+    }
+}
+
+impl Stage {
+    pub(in crate::store) fn weight(&self) -> usize {
+        let records = self.records.iter().map(StagedRecord::weight);
+        let chunks = self.chunks.iter().map(|(_, bytes)| 64 + bytes.len());
+        records.chain(chunks).sum::<usize>() + 48 * self.keys.len()
+    }
+
+    pub(in crate::store) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.keys.is_empty() && self.chunks.is_empty()
+    }
+}
+
+impl CallSlot {
+    /// Whether this counts rather than `other`. It makes no difference which was met first.
+    pub(in crate::store) fn outweighs(&self, other: &Self) -> bool {
+        (self.output, self.input, self.cached_input)
+            .cmp(&(other.output, other.input, other.cached_input))
+            .then(self.cost_usd.total_cmp(&other.cost_usd))
+            .is_gt()
+    }
+}
+
+impl CallGroup {
+    /// The usage records that count: the largest of each request. What names no request is of the largest that does.
+    pub(in crate::store) fn counted(&self) -> Vec<&CallSlot> {
+        let mut counted: Vec<&CallSlot> = self.requests.iter().map(|(_, slot)| slot).collect();
+        let mut largest = None;
+        for (at, slot) in counted.iter().enumerate() {
+            if largest.is_none_or(|(_, known): (usize, &CallSlot)| slot.outweighs(known)) {
+                largest = Some((at, *slot));
+            }
+        }
+        match (&self.unnamed, largest) {
+            (Some(unnamed), None) => counted.push(unnamed),
+            (Some(unnamed), Some((at, known))) if unnamed.outweighs(known) => {
+                if let Some(slot) = counted.get_mut(at) {
+                    *slot = unnamed;
+                }
+            }
+            _ => {}
+        }
+        counted
+    }
+
+    /// All usage records of the group.
+    pub(in crate::store) fn slots_mut(&mut self) -> impl Iterator<Item = &mut CallSlot> {
+        let named = self.requests.iter_mut().map(|(_, slot)| slot);
+        self.unnamed.iter_mut().chain(named)
+    }
+}

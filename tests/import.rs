@@ -1,0 +1,395 @@
+//! What importing promises: whole or not at all, each thing once, the same totals in any order, the same bytes back.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use transcript_redb::interchange::{self, Codec, FileReport};
+use transcript_redb::{
+    DisplayRecord, ErrorKind, SessionRef, SpendQuery, Store, TranscriptLocator, TranscriptMessage,
+    TranscriptMeta, TranscriptTurn,
+};
+
+fn claude() -> &'static dyn Codec {
+    interchange::codec("claude-code").expect("there is one")
+}
+
+/// A line of a session: a prompt or a response with usage.
+fn line(session: &str, at: usize, parent: usize, output: u64) -> String {
+    let uuid = |at: usize| format!("00000000-0000-4000-8000-{at:012x}");
+    let (kind, more) = match at % 2 {
+        1 => ("user", String::new()),
+        _ => (
+            "assistant",
+            format!(
+                r#","id":"msg_{}","model":"m","usage":{{"input_tokens":3,"cache_read_input_tokens":7,"output_tokens":{output}}}"#,
+                at / 4
+            ),
+        ),
+    };
+    format!(
+        r#"{{"type":"{kind}","sessionId":"{session}","uuid":"{}","parentUuid":"{}","timestamp":"2026-08-01T09:00:{:02}.000Z","message":{{"role":"{kind}","content":"text {at}"{more}}}}}"#,
+        uuid(at),
+        uuid(parent),
+        at % 60
+    ) + "\n"
+}
+
+fn lines(session: &str, count: usize) -> String {
+    (1..=count)
+        .map(|at| line(session, at, at - 1, at as u64))
+        .collect()
+}
+
+fn import(store: &Store, name: &str, text: &[u8]) -> FileReport {
+    store
+        .import_from(name, text, claude())
+        .expect("it can be imported")
+}
+
+fn texts(store: &Store, session: &SessionRef) -> Vec<String> {
+    let read = store.locator().read_session_transcript(session);
+    let read = read.expect("it reads").expect("it is there");
+    let transcript = read.read_session().expect("it reads");
+    let messages = transcript.expect("it is written").messages;
+    messages.into_iter().map(|row| row.content).collect()
+}
+
+/// All that a store shows of spend.
+fn spend(store: &Store) -> String {
+    format!("{:?}", store.spend(SpendQuery::default()).expect("it sums"))
+}
+
+#[test]
+fn a_second_import_adds_nothing_and_a_grown_file_its_new_lines() {
+    let store = Store::in_memory().unwrap();
+    let session = SessionRef::root("s");
+    let first = import(&store, "s.jsonl", lines("s", 8).as_bytes());
+    assert_eq!(
+        (first.messages, first.duplicates, first.sessions),
+        (8, 0, 1)
+    );
+    let totals = spend(&store);
+    let again = import(&store, "s.jsonl", lines("s", 8).as_bytes());
+    assert_eq!(
+        (
+            again.messages,
+            again.input_tokens,
+            again.output_tokens,
+            again.distinct_message_ids
+        ),
+        (0, 0, 0, 0)
+    );
+    assert_eq!(again.lines, 8);
+    assert_eq!(spend(&store), totals);
+    assert_eq!(store.sources().unwrap().len(), 1);
+
+    let grown = import(&store, "s.jsonl", lines("s", 12).as_bytes());
+    assert_eq!((grown.messages, grown.duplicates > 0), (4, true));
+    let shown: Vec<String> = (1..=12).map(|at| format!("text {at}")).collect();
+    assert_eq!(texts(&store, &session), shown);
+    assert_eq!(store.sources().unwrap().len(), 1, "it is the same file");
+
+    let whole = Store::in_memory().unwrap();
+    import(&whole, "s.jsonl", lines("s", 12).as_bytes());
+    assert_eq!(spend(&store), spend(&whole));
+}
+
+#[test]
+fn a_source_is_given_back_byte_for_byte() {
+    let store = Store::in_memory().unwrap();
+    let mut text = b"\xef\xbb\xbf".to_vec();
+    text.extend(lines("s", 3).replace('\n', "\r\n").into_bytes());
+    text.extend(b"\n\0\0\0\n[1]\n{\"type\":\"us\xff\n{\"a\":1,\"a\":1e400}\n");
+    text.extend(vec![b'x'; 700_000]);
+    text.extend(b"\n{\"type\":\"user\",\"sess");
+    for version in [&text[..400_000], &text[..]] {
+        let report = import(&store, "s.jsonl", version);
+        assert!(!report.quarantined.is_empty());
+        let sources = store.sources_of(&SessionRef::root("s")).unwrap();
+        assert_eq!(sources.len(), 1);
+        let mut out = Vec::new();
+        let written = store.export_original(sources[0].id, &mut out).unwrap();
+        assert_eq!(written, Some(version.len() as u64));
+        assert!(out == version);
+    }
+    // Rewritten in place: both are kept.
+    import(&store, "s.jsonl", lines("s", 2).as_bytes());
+    assert_eq!(store.sources().unwrap().len(), 2);
+    // Nothing but damage is a source, too.
+    let report = import(&store, "broken.jsonl", b"{\"never");
+    assert!(report.is_barren());
+    assert_eq!(store.sources().unwrap().len(), 3);
+    assert_eq!(store.sessions().unwrap().len(), 1);
+}
+
+#[test]
+fn records_take_over_their_uuids_where_these_are_free() {
+    let store = Store::in_memory().unwrap();
+    let uuid = "00000000-0000-4000-8000-000000000001".parse().unwrap();
+    import(&store, "s.jsonl", lines("s", 1).as_bytes());
+    assert_eq!(store.record(uuid).unwrap().unwrap().uuid, uuid);
+    // A fork copies the lines, with the name of its own session.
+    let fork = import(&store, "f.jsonl", lines("f", 1).as_bytes());
+    assert_eq!(fork.messages, 1);
+    assert_eq!(
+        store.record(uuid).unwrap().unwrap().stem,
+        SessionRef::root("s").session_id()
+    );
+}
+
+#[test]
+fn files_in_any_order_give_the_same_totals() {
+    // A session, a fork that copies its beginning and tells of larger outputs, and one that grew between the two.
+    let files = [
+        ("a.jsonl", lines("a", 9)),
+        (
+            "b.jsonl",
+            (1..=14)
+                .map(|at| line("b", at, at - 1, 3 * at as u64))
+                .collect(),
+        ),
+        (
+            "c.jsonl",
+            (1..=6)
+                .map(|at| line("c", at, at - 1, 20 - at as u64))
+                .collect::<String>(),
+        ),
+        ("a.jsonl", lines("a", 12)),
+    ];
+    let mut seen: Option<(u64, u64, u64)> = None;
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
+        let store = Store::in_memory().unwrap();
+        for at in order {
+            let (name, text) = &files[at];
+            import(&store, name, text.as_bytes());
+        }
+        let rows = store.spend(SpendQuery::default()).unwrap();
+        let sum = rows.iter().fold((0, 0, 0), |sum, row| {
+            (
+                sum.0 + row.input_tokens,
+                sum.1 + row.output_tokens,
+                sum.2 + row.cached_input_tokens,
+            )
+        });
+        assert_eq!(*seen.get_or_insert(sum), sum, "{order:?}");
+        // What threads are told is what the displays show.
+        for thread in ["a", "b", "c"] {
+            let locator = store.locator();
+            let told = locator.thread_spend(thread).unwrap();
+            let walked = transcript_redb::spend::thread_spend_in(&locator, thread).unwrap();
+            assert_eq!(told.root.input_tokens, walked.root.input_tokens);
+            assert_eq!(told.root.output_tokens, walked.root.output_tokens);
+            assert_eq!(told.root.turns, walked.root.turns);
+        }
+    }
+}
+
+#[test]
+fn a_session_of_a_host_is_not_imported_into() {
+    let store = Store::in_memory().unwrap();
+    let session = SessionRef::root("s");
+    let meta = TranscriptMeta::new("host");
+    let history = store
+        .locator()
+        .open_session(&session, meta.clone())
+        .unwrap();
+    let rows = [TranscriptMessage::user("mine")];
+    history
+        .append_turn(TranscriptTurn::new(&[], &rows, &meta))
+        .unwrap();
+    let text = lines("t", 3) + &lines("s", 2);
+    let refused = store
+        .import_from("s.jsonl", text.as_bytes(), claude())
+        .unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
+    assert_eq!(texts(&store, &session), ["mine"]);
+    assert_eq!(
+        store.sessions().unwrap().len(),
+        1,
+        "nothing of the file is there"
+    );
+    assert!(store.sources().unwrap().is_empty());
+}
+
+#[test]
+fn a_host_goes_on_in_an_imported_session_and_the_file_too() {
+    let store = Store::in_memory().unwrap();
+    let session = SessionRef::root("s");
+    import(&store, "s.jsonl", lines("s", 2).as_bytes());
+    let history = store
+        .locator()
+        .open_session(&session, TranscriptMeta::new("host"))
+        .unwrap();
+    history.append(TranscriptMessage::user("mine")).unwrap();
+    import(&store, "s.jsonl", lines("s", 4).as_bytes());
+    assert_eq!(
+        texts(&store, &session),
+        ["text 1", "text 2", "mine", "text 3", "text 4"]
+    );
+    let stored = history.messages().unwrap();
+    let mut next = stored.clone();
+    next.push(TranscriptMessage::assistant("again"));
+    let meta = TranscriptMeta::new("host");
+    history
+        .append_turn(TranscriptTurn::new(&stored, &next, &meta))
+        .unwrap();
+}
+
+#[test]
+fn a_compaction_of_the_file_is_one_of_the_session() {
+    let store = Store::in_memory().unwrap();
+    let boundary = r#"{"type":"system","subtype":"compact_boundary","sessionId":"s","uuid":"b","parentUuid":null,"compactMetadata":{"trigger":"auto","preservedMessages":["00000000-0000-4000-8000-000000000002"]}}"#;
+    let summary = r#"{"type":"user","sessionId":"s","uuid":"u","parentUuid":"b","isCompactSummary":true,"message":{"role":"user","content":"summary"}}"#;
+    let text = format!(
+        "{}{boundary}\n{summary}\n{}",
+        lines("s", 4),
+        line("s", 5, 4, 1)
+    );
+    let report = import(&store, "s.jsonl", text.as_bytes());
+    assert_eq!((report.compactions, report.messages), (1, 6));
+    let session = SessionRef::root("s");
+    assert_eq!(texts(&store, &session), ["summary", "text 2", "text 5"]);
+    let read = store
+        .locator()
+        .read_session_transcript(&session)
+        .unwrap()
+        .unwrap();
+    let shown = read.read_display().unwrap().unwrap().records;
+    let marker = shown.iter().find_map(|record| match record {
+        DisplayRecord::Compaction(marker) => Some(marker),
+        DisplayRecord::Message(_) => None,
+    });
+    assert_eq!(
+        marker.unwrap().metadata.as_ref().unwrap()["trigger"],
+        "auto"
+    );
+    assert_eq!(marker.unwrap().replacement.len(), 2);
+    assert_eq!(import(&store, "s.jsonl", text.as_bytes()).compactions, 0);
+}
+
+/// Gives its bytes, then fails.
+struct Broken<'b>(&'b [u8]);
+
+impl Read for Broken<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 => Err(io::Error::other("the disk is gone")),
+            read => Ok(read),
+        }
+    }
+}
+
+#[test]
+fn an_import_that_fails_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    // Enough for several steps.
+    let text = lines("s", 12_000);
+    let refused = store.import_from("s.jsonl", Broken(text.as_bytes()), claude());
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Io);
+    assert!(store.sessions().unwrap().is_empty());
+    assert!(store.sources().unwrap().is_empty());
+    let uuid = "00000000-0000-4000-8000-000000000001".parse().unwrap();
+    assert!(store.record(uuid).unwrap().is_none());
+    let report = import(&store, "s.jsonl", text.as_bytes());
+    assert_eq!((report.messages, report.duplicates), (12_000, 0));
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    assert_eq!(texts(&store, &SessionRef::root("s")).len(), 12_000);
+}
+
+fn corpus() -> Option<PathBuf> {
+    let folder = std::env::var_os("TRANSCRIPT_CORPUS").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus")),
+        PathBuf::from,
+    );
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!(
+        "skipped: there is no corpus of real files in {}",
+        folder.display()
+    );
+    None
+}
+
+#[test]
+fn real_files_import_as_they_were_inspected_and_come_back() {
+    let Some(folder) = corpus() else { return };
+    let files = interchange::files(&folder, None).unwrap();
+    assert!(files.len() > 20);
+    for (path, codec) in files {
+        let Some(codec) = codec else { continue };
+        let store = Store::in_memory().unwrap();
+        let expected = interchange::inspect(&path, codec).unwrap();
+        let report = store.import(&path, codec).unwrap();
+        let name = path.display();
+        assert_eq!(report.messages, expected.messages, "{name}");
+        assert_eq!(report.compactions, expected.compactions, "{name}");
+        assert_eq!(
+            report.distinct_message_ids, expected.distinct_message_ids,
+            "{name}"
+        );
+        assert_eq!(
+            (
+                report.input_tokens,
+                report.output_tokens,
+                report.cached_input_tokens
+            ),
+            (
+                expected.input_tokens,
+                expected.output_tokens,
+                expected.cached_input_tokens
+            ),
+            "{name}"
+        );
+        let total: u64 = store
+            .spend(SpendQuery::default())
+            .unwrap()
+            .iter()
+            .map(|row| row.input_tokens)
+            .sum();
+        assert_eq!(total, report.input_tokens, "{name}");
+        let sources = store.sources().unwrap();
+        let mut out = Vec::new();
+        store.export_original(sources[0].id, &mut out).unwrap();
+        assert!(out == std::fs::read(&path).unwrap(), "{name}");
+        let again = store.import(&path, codec).unwrap();
+        assert_eq!(
+            (again.messages, again.compactions, again.input_tokens),
+            (0, 0, 0),
+            "{name}"
+        );
+        for session in store
+            .sessions_matching(&transcript_redb::SessionQuery {
+                children: true,
+                ..Default::default()
+            })
+            .unwrap()
+        {
+            let locator = store.locator();
+            let history = locator
+                .open_stem(&session.stem, TranscriptMeta::new("x"))
+                .unwrap();
+            let stored = history.messages().unwrap();
+            // The context is what its head says it is.
+            let mut next = stored.clone();
+            next.push(TranscriptMessage::user("on"));
+            history
+                .append_turn(TranscriptTurn::new(
+                    &stored,
+                    &next,
+                    &TranscriptMeta::new("x"),
+                ))
+                .unwrap();
+        }
+    }
+}
