@@ -306,11 +306,7 @@ impl Journaled {
     /// Begins a journal whose first change is `first`. All changes before it are then in the tables, durably.
     fn begin(self: &Arc<Self>, desk: &mut Desk, first: u64) -> Result<()> {
         desk.void()?;
-        if let Some((failed, error)) = &desk.not_begun
-            && failed.elapsed() < RECOVERY_PAUSE
-        {
-            return Err(error.clone());
-        }
+        desk.may_begin()?;
         let begun = self.start_applier().and_then(|()| self.begin_anew(first));
         match begun {
             Ok(writer) => {
@@ -396,6 +392,7 @@ impl Journaled {
         if self.trouble().is_some()
             && let Ok(mut desk) = self.desk.try_lock()
             && desk.void().is_ok()
+            && desk.may_begin().is_ok()
         {
             *self.trouble() = None;
         }
@@ -463,6 +460,14 @@ impl Replay for Uncovered {
 }
 
 impl Desk {
+    /// Refuses to begin a journal within [`RECOVERY_PAUSE`] of an attempt that failed.
+    fn may_begin(&self) -> Result<()> {
+        match &self.not_begun {
+            Some((failed, error)) if failed.elapsed() < RECOVERY_PAUSE => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
     /// Overwrites what a failed write may have left, at most once in [`RECOVERY_PAUSE`].
     pub(super) fn void(&mut self) -> Result<()> {
         let Phase::Spent(writer) = &mut self.phase else {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use transcript_redb::conformance::{self, Factory, themes};
-use transcript_redb::{InMemoryTranscriptLocator, Store};
+use transcript_redb::{Durability, InMemoryTranscriptLocator, Store, StoreBuilder};
 
 /// The store that keeps everything in process memory: the readable reference.
 fn memory(run: &dyn Fn(Factory<'_>)) {
@@ -34,12 +34,28 @@ fn redb_in_memory(run: &dyn Fn(Factory<'_>)) {
     });
 }
 
-/// The redb store on a disk, at its default durability. A locator keeps its store open; the folders outlive them all.
+/// The redb store on a disk, at its default durability.
 fn redb_on_disk(run: &dyn Fn(Factory<'_>)) {
+    in_a_file(run, Store::builder);
+}
+
+/// The same with a checkpoint behind every write.
+fn redb_with_checkpoints(run: &dyn Fn(Factory<'_>)) {
+    in_a_file(run, || Store::builder().checkpoint_bytes(1));
+}
+
+/// The same without a sync for each write.
+fn redb_eventual(run: &dyn Fn(Factory<'_>)) {
+    in_a_file(run, || Store::builder().durability(Durability::Eventual));
+}
+
+/// A locator keeps its store open; the folders outlive them all.
+fn in_a_file(run: &dyn Fn(Factory<'_>), builder: impl Fn() -> StoreBuilder) {
     let folders = RefCell::new(Vec::new());
     run(&|| {
         let folder = TempDir::new().expect("a folder can be made");
-        let store = Store::open(folder.path().join("store.redb")).expect("a new store opens");
+        let path = folder.path().join("store.redb");
+        let store = builder().open(path).expect("a new store opens");
         folders.borrow_mut().push(folder);
         Arc::new(store.locator())
     });
@@ -105,10 +121,13 @@ macro_rules! stores {
 }
 
 mod stores {
-    use super::{defaults, memory, redb_in_memory, redb_on_disk, run_theme, themes};
+    use super::{
+        defaults, memory, redb_eventual, redb_in_memory, redb_on_disk, redb_with_checkpoints,
+        run_theme, themes,
+    };
 
     stores! {
-        memory defaults redb_in_memory redb_on_disk : [
+        memory defaults redb_in_memory redb_on_disk redb_with_checkpoints redb_eventual : [
             handles rows lookups generations reservations successors subagents turns identity display paging
             background background_keys spend thread_spend refusals hostile long concurrency turn_lock
         ]

@@ -285,3 +285,15 @@ fn an_eventual_store_whose_sync_failed_takes_the_next_turn() {
     assert_eq!(contents(&rig.store, 0), expected);
     assert_eq!(found_after_kill(&rig.disk), expected);
 }
+
+#[test]
+fn a_store_that_says_it_is_well_takes_a_turn() {
+    let disk = SimDisk::new();
+    let store = disk.open(at_rest(Store::builder())).unwrap();
+    disk.file(StoreFile::Journal).fail_once(DiskCall::SetLen, 1);
+    let refused = open(&store, 0).append(row("first")).unwrap_err();
+    assert!(is_refused_by_disk(&refused), "{refused}");
+    until_healthy(&store);
+    open(&store, 0).append(row("first")).unwrap();
+    assert_eq!(contents(&store, 0), ["first"]);
+}

@@ -28,3 +28,4 @@ mod kill;
 mod played;
 mod power;
 mod rig;
+mod stress;

@@ -4,15 +4,16 @@ use std::fmt;
 
 use serde_json::Value;
 use transcript_redb::{
-    BackgroundAppend, BackgroundAppendOutcome, Result, SessionRef, Store, TranscriptLocator,
+    BackgroundAppend, BackgroundAppendOutcome, Result, SessionRef, TranscriptLocator,
     TranscriptMessage, TranscriptTurn, TruncateCut, same_transcript_messages,
 };
 
-use super::diff::{Checked, holds, same};
+use super::diff::{Checked, Divergence, holds, same};
 use super::expect::{Call, Caller};
 use super::op::{Around, At, Baseline, Meta, Next, Op, Partial, Row, Usage};
-use super::pair::{Handle, Pair, Touched, open, read};
-use super::stems::{base_of, base_of_stem};
+use super::pair::{Handle, Pair, Touched, read};
+use super::place::Medium;
+use super::stems::{base_of, base_of_stem, generation_of};
 
 /// Rows that are compared by their JSON: a legacy text that a row no longer means makes no difference.
 #[derive(PartialEq)]
@@ -98,8 +99,24 @@ impl Pair {
                 meta,
                 around,
             } => self.append_rows(*token, rows, meta.as_ref(), around),
+            Op::Look { at } => self.look(*at),
+            Op::Checkpoint => self.checkpoint(),
             Op::Reopen => {
-                self.reopen();
+                self.reopen()?;
+                Ok(None)
+            }
+            Op::Kill => {
+                self.kill();
+                Ok(None)
+            }
+            Op::PowerCut(seed) => {
+                // It is owed only what was made to survive it.
+                read("checkpoint", self.make_durable())?;
+                self.cut_power(*seed);
+                Ok(None)
+            }
+            Op::Strike(fault) => {
+                self.fault = Some(*fault);
                 Ok(None)
             }
             Op::Wait(seconds) => {
@@ -132,10 +149,14 @@ impl Pair {
         turn.compaction = around.compaction.as_ref().map(|metadata| &metadata.0);
         let partial = around.partial.as_ref().map(Partial::value);
         let before = self.before(memory.stem())?;
+        let write = |_: &Self| redb.append_turn_with_partial(turn, partial.as_ref());
+        let Some(answer) = self.struck(Some(&base), write, |_| Ok(()))? else {
+            return Ok(Some(base));
+        };
         let persisted = self.agree(
             "append_turn",
             memory.append_turn_with_partial(turn, partial.as_ref()),
-            redb.append_turn_with_partial(turn, partial.as_ref()),
+            answer,
         )?;
         if persisted.is_some() {
             let on_baseline = before.0.is_none() || same_transcript_messages(&stored, &prev);
@@ -149,7 +170,7 @@ impl Pair {
                 compaction: turn.compaction,
                 partial: partial.as_ref(),
             };
-            self.check_written(&call, &before, &redb)?;
+            self.check_written(&call, &before, memory.stem())?;
             self.wrote(&base);
         }
         Ok(Some(base))
@@ -161,9 +182,13 @@ impl Pair {
         };
         let row = row.message();
         let before = self.before(memory.stem())?;
-        let answers = (memory.append(row.clone()), redb.append(row.clone()));
-        if self.agree("append", answers.0, answers.1)?.is_some() {
-            self.check_written(&Call::new(Caller::Append, &[row]), &before, &redb)?;
+        let write = |_: &Self| redb.append(row.clone());
+        let Some(answer) = self.struck(Some(&base), write, |_| Ok(()))? else {
+            return Ok(Some(base));
+        };
+        let memory_answer = memory.append(row.clone());
+        if self.agree("append", memory_answer, answer)?.is_some() {
+            self.check_written(&Call::new(Caller::Append, &[row]), &before, memory.stem())?;
             self.wrote(&base);
         }
         Ok(Some(base))
@@ -175,9 +200,14 @@ impl Pair {
         };
         let next = next.rows(&self.context(memory.stem())?);
         let before = self.before(memory.stem())?;
-        let answers = (memory.replace(&next), redb.replace(&next));
-        if self.agree("replace", answers.0, answers.1)?.is_some() {
-            self.check_written(&Call::new(Caller::Replace, &next), &before, &redb)?;
+        let Some(answer) = self.struck(Some(&base), |_| redb.replace(&next), |_| Ok(()))? else {
+            return Ok(Some(base));
+        };
+        if self
+            .agree("replace", memory.replace(&next), answer)?
+            .is_some()
+        {
+            self.check_written(&Call::new(Caller::Replace, &next), &before, memory.stem())?;
             self.wrote(&base);
         }
         Ok(Some(base))
@@ -188,9 +218,12 @@ impl Pair {
             return Ok(None);
         };
         let before = self.before(memory.stem())?;
-        let cleared = self.agree("clear", memory.clear(), redb.clear())?;
+        let Some(answer) = self.struck(Some(&base), |_| redb.clear(), |_| Ok(()))? else {
+            return Ok(Some(base));
+        };
+        let cleared = self.agree("clear", memory.clear(), answer)?;
         if cleared.is_some() && before.0.is_some() {
-            self.check_written(&Call::new(Caller::Replace, &[]), &before, &redb)?;
+            self.check_written(&Call::new(Caller::Replace, &[]), &before, memory.stem())?;
             self.wrote(&base);
         }
         Ok(Some(base))
@@ -211,16 +244,24 @@ impl Pair {
                 locator.begin_generation_from_baseline(session, seed.value(), baseline)
             }
         };
-        let (memory, redb) = (begin(&self.memory), begin(&self.redb));
+        let base = base_of(session);
+        let never = |_: &Self| Err(Divergence("nothing is written by a begin".to_owned()));
+        let life = self.life;
+        let Some(redb) = self.struck(Some(&base), |pair| begin(&pair.redb), never)? else {
+            return Ok(Some(base));
+        };
+        let memory = begin(&self.memory);
         let shown = |begun: &Result<(SessionRef, Handle)>| match begun {
             Ok((session, handle)) => Ok((session.clone(), handle.stem().to_owned())),
             Err(error) => Err(error.clone()),
         };
         self.agree("begin_generation", shown(&memory), shown(&redb))?;
         if let (Ok((_, memory)), Ok((_, redb))) = (memory, redb) {
-            self.slots[slot] = Some((memory, redb));
+            if self.life == life {
+                self.slots[slot] = Some((memory, redb));
+            }
         }
-        Ok(Some(base_of(session)))
+        Ok(Some(base))
     }
 
     fn truncate(
@@ -233,7 +274,19 @@ impl Pair {
         let truncate = |locator: &dyn TranscriptLocator| {
             locator.truncate_into_next_generation(session, cut.clone(), seed.value())
         };
-        let (memory, redb) = (truncate(&self.memory), truncate(&self.redb));
+        let base = base_of(session);
+        let life = self.life;
+        let successor = generation_of(session, self.chain_of(&base));
+        let found = |pair: &Self| {
+            let handle = pair.redb.open_session(&successor, seed.value());
+            let handle = read("open", handle)?;
+            let kept = read("messages", handle.messages())?;
+            Ok((successor.clone(), handle, kept))
+        };
+        let Some(redb) = self.struck(Some(&base), |pair| truncate(&pair.redb), found)? else {
+            return Ok(Some(base));
+        };
+        let memory = truncate(&self.memory);
         let shown = |truncated: &Result<(SessionRef, Handle, Vec<_>)>| match truncated {
             Ok((session, handle, kept)) => {
                 let stem = handle.stem().to_owned();
@@ -241,11 +294,10 @@ impl Pair {
             }
             Err(error) => Err(error.clone()),
         };
-        let base = base_of(session);
         self.agree("truncate", shown(&memory), shown(&redb))?;
         if let (Ok((_, memory, _)), Ok((_, redb, _))) = (memory, redb) {
             self.wrote(&base);
-            if let Some(slot) = slot {
+            if let Some(slot) = slot.filter(|_| self.life == life) {
                 self.slots[slot] = Some((memory, redb));
             }
         }
@@ -265,8 +317,13 @@ impl Pair {
         let call = |locator: &dyn TranscriptLocator| {
             locator.append_background(session, row.message(), &append)
         };
-        let (memory, redb) = (call(&self.memory), call(&self.redb));
         let base = base_of(session);
+        let generation = self.chain_of(&base).saturating_sub(1);
+        let found = |_: &Self| Ok(BackgroundAppendOutcome::Appended { generation });
+        let Some(redb) = self.struck(Some(&base), |pair| call(&pair.redb), found)? else {
+            return Ok(Some(base));
+        };
+        let memory = call(&self.memory);
         if let Some(outcome) = self.agree("append_background", memory, redb)? {
             self.note(match outcome {
                 BackgroundAppendOutcome::Appended { .. } => "appended in the background",
@@ -294,9 +351,12 @@ impl Pair {
         let call = |locator: &dyn TranscriptLocator| {
             locator.append_interrupted_partial(thread, agent, &partial, request)
         };
-        let (memory, redb) = (call(&self.memory), call(&self.redb));
-        let recorded = self.agree("append_interrupted_partial", memory, redb)?;
         let base = root.map(|root| base_of_stem(root.stem()).to_owned());
+        let write = |pair: &Self| call(&pair.redb);
+        let Some(redb) = self.struck(base.as_deref(), write, |_| Ok(true))? else {
+            return Ok(base);
+        };
+        let recorded = self.agree("append_interrupted_partial", call(&self.memory), redb)?;
         holds(base.is_some() || recorded != Some(true), || {
             "a partial is recorded of a thread without a root".to_owned()
         })?;
@@ -308,14 +368,36 @@ impl Pair {
         Ok(base)
     }
 
-    fn reopen(&mut self) {
-        self.slots.fill_with(|| None);
-        if let Some((_, path)) = &self.file {
-            // Whatever keeps the old store open is gone before the new one opens.
-            self.store = Store::in_memory().expect("a store in memory");
-            self.redb = self.store.locator();
-            self.store = open(&self.clock, Some(path));
-            self.redb = self.store.locator();
+    fn look(&mut self, at: At) -> Checked<Touched> {
+        let Some((_, memory, redb)) = self.handles(at, &Meta::default())? else {
+            return Ok(None);
+        };
+        let never = |_: &Self| Err(Divergence("nothing is written by a read".to_owned()));
+        let look = |handle: &Handle| {
+            let session = handle.read_session()?;
+            Ok(session.map(|session| Rows(session.messages)))
+        };
+        let Some(found) = self.struck(None, |_| look(&redb), never)? else {
+            return Ok(None);
+        };
+        self.agree("read_session", look(&memory), found)?;
+        Ok(None)
+    }
+
+    fn checkpoint(&mut self) -> Checked<Touched> {
+        let never = |_: &Self| Err(Divergence("nothing is written by a checkpoint".to_owned()));
+        if let Some(answer) = self.struck(None, |pair| pair.store.checkpoint(), never)? {
+            read("checkpoint", answer)?;
+            self.note("a checkpoint");
+        }
+        Ok(None)
+    }
+
+    /// What a power cut must leave, where not every write does.
+    fn make_durable(&self) -> Result<()> {
+        match &self.medium {
+            Medium::Disk(_, pace) if pace.eventual => self.store.checkpoint(),
+            _ => Ok(()),
         }
     }
 }

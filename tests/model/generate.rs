@@ -4,6 +4,7 @@ use serde_json::json;
 use transcript_redb::TruncateCut;
 
 use super::op::{At, Baseline, Edit, Gen, Json, Keep, Next, Op};
+use super::place::Fault;
 use super::rng::Rng;
 use super::values::{KEYS, around, meta, metadata, partial, patch, request, row};
 use super::world::{AGENTS, THREADS, World};
@@ -23,10 +24,12 @@ pub struct Generator {
     /// What comes next, last first.
     script: Vec<Op>,
     clock_steps_back: bool,
+    /// Whether there is a disk that can fail.
+    on_disk: bool,
 }
 
 impl Generator {
-    pub fn new(seed: u64, world: &World) -> Self {
+    pub fn new(seed: u64, world: &World, on_disk: bool) -> Self {
         let mut rng = Rng::new(seed);
         let (sessions, stems) = (world.sessions.len(), world.stems.len());
         let hot_sessions = (0..rng.within(1..4)).map(|_| rng.below(sessions)).collect();
@@ -42,12 +45,16 @@ impl Generator {
             burst,
             script: Vec::new(),
             clock_steps_back,
+            on_disk,
         }
     }
 
     pub fn op(&mut self) -> Op {
         if let Some(op) = self.script.pop() {
             return op;
+        }
+        if self.on_disk && self.rng.percent(12) {
+            return self.disk_op();
         }
         match self.rng.below(1000) {
             0..390 => self.turn(),
@@ -112,6 +119,25 @@ impl Generator {
             970..980 => Op::Reopen,
             _ if self.clock_steps_back => Op::Wait(*self.rng.pick(&[-1, -60, 3_600, -7_200])),
             _ => Op::Wait(*self.rng.pick(&[0, 1, 59, 3_599, 3_600, 90_000])),
+        }
+    }
+
+    /// What happens to a store on a disk.
+    fn disk_op(&mut self) -> Op {
+        match self.rng.below(100) {
+            0..20 => Op::Checkpoint,
+            20..30 => Op::Kill,
+            30..42 => Op::PowerCut(self.rng.next() >> 40),
+            _ => {
+                let struck = match self.rng.below(100) {
+                    0..20 => Some(Op::Checkpoint),
+                    20..30 => Some(Op::Reopen),
+                    30..38 => Some(Op::Look { at: self.at() }),
+                    _ => None,
+                };
+                self.script.extend(struck);
+                Op::Strike(Fault::random(&mut self.rng))
+            }
         }
     }
 

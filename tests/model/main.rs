@@ -22,6 +22,7 @@ mod generate;
 mod lists;
 mod op;
 mod pair;
+mod place;
 mod records;
 mod recount;
 mod regressions;
@@ -30,6 +31,7 @@ mod run;
 mod shorten;
 mod spend;
 mod stems;
+mod strike;
 mod tokens;
 mod values;
 mod world;
@@ -100,6 +102,14 @@ const MET: &[&str] = &[
     "a usage that stands alone",
     "a log of many pages",
     "no session",
+    "a checkpoint",
+    "a kill",
+    "a power cut",
+    "done in spite of a fault",
+    "refused by the disk",
+    "indeterminate, and whole",
+    "indeterminate, and absent",
+    "an open that is refused by the disk",
 ];
 
 /// The first seed that is not needed for so many operations.

@@ -8,6 +8,8 @@ use transcript_redb::{
     LegacyText, TranscriptMessage, TranscriptMeta, TranscriptPartial, TruncateCut, TurnUsage,
 };
 
+use super::place::Fault;
+
 /// A row of a caller as JSON. Keys that are left out have their defaults; a content of `long:<number>` stands for so many
 /// characters.
 #[derive(Clone, PartialEq)]
@@ -246,8 +248,20 @@ pub enum Op {
         meta: Option<Meta>,
         around: Around,
     },
+    /// Reads a live context.
+    Look {
+        at: At,
+    },
+    /// Makes a checkpoint.
+    Checkpoint,
     /// Drops every handle and the store, and opens it again. Only the handles are dropped of a store in memory.
     Reopen,
+    /// Ends the process of a store on a simulated disk; another opens what it left.
+    Kill,
+    /// Cuts the power of a store on a simulated disk; the number chooses what of the unsynced bytes is left.
+    PowerCut(u64),
+    /// Lets a fault of the simulated disk strike the next operation that asks something of it.
+    Strike(Fault),
     /// Moves the clock of the redb store by so many seconds.
     Wait(i64),
 }

@@ -1,7 +1,6 @@
 //! The reference and the redb store side by side: every operation is applied to both, and what they answer compared.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use transcript_redb::{
@@ -16,6 +15,7 @@ use super::diff::{Checked, Divergence, differ, same};
 use super::expect::{self, Call, Caller};
 use super::generate::SLOTS;
 use super::op::{At, Gen, Meta, Op};
+use super::place::{Fault, Medium, Place};
 use super::rng::Rng;
 use super::stems::{base_of, base_of_stem, generation_of, split, stem_of};
 use super::tokens::Token;
@@ -53,7 +53,7 @@ pub struct Pair {
     pub memory: InMemoryTranscriptLocator,
     pub store: Store,
     pub redb: RedbTranscriptLocator,
-    pub file: Option<(tempfile::TempDir, PathBuf)>,
+    pub medium: Medium,
     pub clock: Arc<Clock>,
     pub slots: Vec<Option<(Handle, Handle)>>,
     pub tokens: Vec<Option<Token>>,
@@ -75,6 +75,12 @@ pub struct Pair {
     pub reads: Reads,
     /// Whether the transcript at hand is compared to the letter.
     pub strict: bool,
+    /// Strikes the next operation that asks something of the disk.
+    pub fault: Option<Fault>,
+    /// Counts how often the store was opened: handles of an earlier one are of no use.
+    pub life: usize,
+    /// Something happened after which everything is compared.
+    pub check_due: bool,
     /// How often each call ended how.
     pub outcomes: Outcomes,
 }
@@ -83,20 +89,16 @@ pub struct Pair {
 pub type Touched = Option<String>;
 
 impl Pair {
-    pub fn new(seed: u64, on_disk: bool, reads: Reads) -> Self {
+    pub fn new(seed: u64, place: Place, reads: Reads) -> Self {
         let clock = Arc::new(Clock::new(seed));
-        let file = on_disk.then(|| {
-            let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().join("store.redb");
-            (folder, path)
-        });
-        let store = open(&clock, file.as_ref().map(|(_, path)| path));
+        let medium = Medium::new(place);
+        let store = medium.open(&clock).expect("a store that opens");
         Self {
             world: World::new(),
             memory: InMemoryTranscriptLocator::new(),
             redb: store.locator(),
             store,
-            file,
+            medium,
             clock,
             slots: (0..SLOTS).map(|_| None).collect(),
             tokens: (0..SLOTS).map(|_| None).collect(),
@@ -111,6 +113,9 @@ impl Pair {
             rng: Rng::new(seed ^ 0x5EED),
             reads,
             strict: true,
+            fault: None,
+            life: 0,
+            check_due: false,
             outcomes: Outcomes::new(),
         }
     }
@@ -118,8 +123,17 @@ impl Pair {
     /// Applies one operation to both stores and compares every answer.
     pub fn step(&mut self, op: &Op) -> Checked {
         self.clock.advance(1_000);
+        let life = self.life;
         let touched = self.apply(op)?;
-        self.compare(touched.as_deref())
+        if self.life != life {
+            // Not before the reference has made the operation that the end of the process came behind.
+            self.slots.fill_with(|| None);
+        }
+        self.compare(touched.as_deref())?;
+        if std::mem::take(&mut self.check_due) {
+            self.check_all()?;
+        }
+        Ok(())
     }
 
     /// When the session was last written, by the redb store's clock.
@@ -177,7 +191,11 @@ impl Pair {
     }
 
     /// After a write the log holds what the rules say, and the live context is what the caller said.
-    pub fn check_written(&mut self, call: &Call<'_>, before: &Before, redb: &Handle) -> Checked {
+    pub fn check_written(&mut self, call: &Call<'_>, before: &Before, stem: &str) -> Checked {
+        let redb = read(
+            "open_stem",
+            self.redb.open_stem(stem, Meta::default().value()),
+        )?;
         let after = read("read_display", redb.read_display())?.expect("it is written");
         let stored = expect::check(call, before.0.as_ref(), before.1.as_ref(), &after)?;
         for what in stored {
@@ -268,17 +286,6 @@ impl Pair {
             Some(before) => Ok(self.rows_of(&stem_of(base, before))?.unwrap_or_default()),
         }
     }
-}
-
-pub fn open(clock: &Arc<Clock>, path: Option<&PathBuf>) -> Store {
-    let builder = Store::builder()
-        .cache_bytes(4 << 20)
-        .environment(Arc::clone(clock) as Arc<_>);
-    let store = match path {
-        Some(path) => builder.open(path),
-        None => builder.in_memory(),
-    };
-    store.expect("a store that opens")
 }
 
 /// A read that must not fail.

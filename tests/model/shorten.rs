@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::op::{Around, At, Edit, Meta, Next, Op, Row};
+use super::place::{After, Fault};
 
 /// How long this takes at most.
 const TIME: Duration = Duration::from_secs(120);
@@ -99,6 +100,13 @@ fn simpler(op: &Op) -> Vec<Op> {
                 meta: meta.clone(),
                 around,
             }));
+        }
+        Op::Strike(fault) => {
+            all.push(Op::Strike(Fault {
+                after: After::Heal,
+                ..*fault
+            }));
+            all.push(Op::Strike(Fault { nth: 1, ..*fault }));
         }
         _ => {}
     }
