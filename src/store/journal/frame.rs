@@ -134,6 +134,10 @@ pub(super) fn find_frame(segment: &[u8], at: usize, epoch: u128) -> Option<Found
         return None;
     }
     let end = at + FRAME_HEADER_BYTES + length;
+    let padding = segment.get(end..end.next_multiple_of(ALIGNMENT))?;
+    if padding.iter().any(|byte| *byte != 0) {
+        return None;
+    }
     Some(Found {
         group: u64::from_le_bytes(*group),
         sequence: u64::from_le_bytes(*sequence),
