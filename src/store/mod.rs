@@ -26,6 +26,7 @@ mod pending;
 mod plan;
 mod read;
 mod record;
+mod snapshot;
 mod spend;
 mod stats;
 mod tables;
