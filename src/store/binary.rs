@@ -133,6 +133,14 @@ pub(super) fn decode<'a, T: bincode::BorrowDecode<'a, ()>>(
     decode_all(unsealed(bytes, what)?, what)
 }
 
+/// Decodes the first field of a value that [`encode`] wrote.
+pub(super) fn decode_first<'a, T: bincode::BorrowDecode<'a, ()>>(
+    bytes: &'a [u8],
+    what: &'static str,
+) -> Result<T> {
+    decode_prefix(unsealed(bytes, what)?, what).map(|(value, _)| value)
+}
+
 /// Decodes a value that [`encode_fixed`] wrote.
 pub(super) fn decode_fixed<'a, T: bincode::BorrowDecode<'a, ()>>(
     bytes: &'a [u8],

@@ -10,7 +10,7 @@ mod gate;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use redb::{
@@ -27,6 +27,7 @@ pub(super) use failure::{
 use super::backend::{Backend, Overlay, RedbBackend};
 use super::binary;
 use super::head::StoreState;
+use super::snapshot::Snapshot;
 use super::tables::{self, FORMAT_VERSION};
 use crate::{Error, Result};
 
@@ -104,6 +105,8 @@ pub(super) struct Database {
     cache_bytes: usize,
     read_only: bool,
     open: RwLock<Option<Open>>,
+    /// The snapshot that reads share until the next commit.
+    kept: Mutex<Option<Arc<Snapshot>>>,
     /// Reads and writes go through it; a compaction needs the database alone.
     gate: Gate,
     trouble: Mutex<Option<Trouble>>,
@@ -172,6 +175,7 @@ impl Database {
             cache_bytes,
             read_only,
             open: RwLock::new(Some(open)),
+            kept: Mutex::new(None),
             gate: Gate::default(),
             trouble: Mutex::new(None),
             openings: AtomicU64::new(0),
@@ -189,7 +193,7 @@ impl Database {
     pub(super) fn read_since<T>(
         &self,
         openings: u64,
-        read: impl FnOnce(&ReadTransaction) -> Result<T>,
+        read: impl FnOnce(&Snapshot) -> Result<T>,
     ) -> Result<Option<T>> {
         let _inside = self.gate.enter(false)?;
         let guard = self.usable()?;
@@ -199,9 +203,36 @@ impl Database {
         let Some(open) = guard.as_ref() else {
             return Err(self.closed());
         };
-        let result = guarded(|| read(&open.begin_read()?));
+        // The last one to let go of a snapshot ends its transaction, which the database has to survive.
+        let result = guarded(|| read(&*self.snapshot(open)?));
         drop(guard);
         result.map(Some).map_err(|error| self.note(error))
+    }
+
+    /// The newest snapshot. It stands until the next commit.
+    fn snapshot(&self, open: &Open) -> Result<Arc<Snapshot>> {
+        let mut kept = self.kept();
+        if let Some(snapshot) = kept.as_ref() {
+            return Ok(Arc::clone(snapshot));
+        }
+        // Begun while the lock is held: a commit that it may not show takes it away again.
+        let snapshot = Arc::new(Snapshot::new(open.begin_read()?));
+        *kept = Some(Arc::clone(&snapshot));
+        Ok(snapshot)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Arc<Snapshot>>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the snapshot that is kept.
+    fn let_go(&self) {
+        let kept = self.kept().take();
+        // Ending a transaction of a database that is broken may panic.
+        drop(guarded(|| {
+            drop(kept);
+            Ok(())
+        }));
     }
 
     /// Sets what is done whenever the database was opened anew.
@@ -228,7 +259,11 @@ impl Database {
             }
             None => return Err(WriteError::Refused(self.closed())),
         };
+        // Not before the commit is over for sure can a reader be shown what it wrote. Before it begins, the pages that
+        // only the snapshot still needs become free to be written.
+        self.let_go();
         let result = write_in(database, level, write);
+        self.let_go();
         drop(guard);
         result.map_err(|error| match error {
             WriteError::Refused(error) => WriteError::Refused(self.note(error)),
@@ -247,6 +282,7 @@ impl Database {
         let Some(Open::Writable(database)) = guard.as_mut() else {
             return Err(self.closed());
         };
+        self.let_go();
         let result = guarded(|| {
             database.compact().map_err(compaction_error)?;
             // redb's own commits leave out the state of the allocator, without which an open after a crash walks the
@@ -289,6 +325,7 @@ impl Database {
                 known.last_try = Some(Instant::now());
             }
         }
+        self.let_go();
         // Closing reports the error that is known already.
         drop(guarded(|| {
             open.take();
@@ -355,11 +392,10 @@ impl Database {
 
     /// Closes the database cleanly.
     pub(super) fn close(&self) {
-        let open = self
-            .open
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let mut guard = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        self.let_go();
+        let open = guard.take();
+        drop(guard);
         // Nothing acknowledged depends on a clean close: an error here only makes the next open repair.
         drop(guarded(|| {
             drop(open);
@@ -408,7 +444,9 @@ impl Database {
     /// What store it is, and where it stands.
     pub(super) fn identity(&self) -> Result<Identity> {
         loop {
-            if let Some(identity) = self.read_since(self.openings(), identify)? {
+            if let Some(identity) =
+                self.read_since(self.openings(), |it| identify(&it.transaction))?
+            {
                 return Ok(identity);
             }
         }

@@ -171,8 +171,8 @@ impl Engine {
                 journaled.wait_applied(sequence)?;
             }
             let _registered = self.readers.begin();
-            let seen = self.database.read_since(openings, |transaction| {
-                let mut reader = Reader::new(transaction, &self.seed, &self.dictionaries)?;
+            let seen = self.database.read_since(openings, |snapshot| {
+                let mut reader = Reader::new(snapshot, &self.seed, &self.dictionaries);
                 read.take().map(|read| read(&mut reader)).transpose()
             })?;
             if let Some(seen) = seen.flatten() {

@@ -103,7 +103,7 @@ impl Seed {
     pub(super) fn row(&self, row: &TranscriptMessage) -> RowHashes {
         let Identity { identity, legacy } = self.identity(row);
         let mut state = State::new(self.0);
-        state.0.append(&identity.to_le_bytes());
+        state.append(&identity.to_le_bytes());
         state.optional(row.request_id.as_deref());
         match &row.turn_usage {
             None => state.tag(0),
@@ -131,10 +131,10 @@ impl Seed {
     /// The digest of a context after one more row. The digest of an empty context is 0.
     pub(super) fn extend(&self, digest: u128, row: &Identity) -> u128 {
         let mut state = State::new(self.0);
-        state.0.append(&digest.to_le_bytes());
-        state.0.append(&row.identity.to_le_bytes());
+        state.append(&digest.to_le_bytes());
+        state.append(&row.identity.to_le_bytes());
         if let Some(legacy) = row.legacy {
-            state.0.append(&legacy.to_le_bytes());
+            state.append(&legacy.to_le_bytes());
         }
         state.finish()
     }
@@ -150,7 +150,7 @@ impl Seed {
     pub(super) fn content(&self, content: &[u8]) -> u128 {
         let mut state = State::new(self.0);
         state.tag(0x42);
-        state.0.append(content);
+        state.append(content);
         state.finish()
     }
 
@@ -165,29 +165,68 @@ impl Seed {
     }
 }
 
-struct State(HighwayHasher);
+/// What is hashed: short pieces are gathered, since the hasher takes each call dearly.
+struct State {
+    hasher: HighwayHasher,
+    gathered: [u8; GATHERED_BYTES],
+    len: usize,
+}
+
+const GATHERED_BYTES: usize = 128;
 
 impl State {
     fn new(key: Key) -> Self {
-        Self(HighwayHasher::new(key))
+        Self {
+            hasher: HighwayHasher::new(key),
+            gathered: [0; GATHERED_BYTES],
+            len: 0,
+        }
     }
 
-    fn finish(self) -> u128 {
-        let [low, high] = self.0.finalize128();
+    fn append(&mut self, bytes: &[u8]) {
+        if !self.gather(bytes) {
+            self.hand_on();
+            if !self.gather(bytes) {
+                self.hasher.append(bytes);
+            }
+        }
+    }
+
+    /// Gathers a piece, if there is room.
+    fn gather(&mut self, bytes: &[u8]) -> bool {
+        let end = self.len + bytes.len();
+        let room = self.gathered.get_mut(self.len..end);
+        let fits = room.is_some();
+        if let Some(room) = room {
+            room.copy_from_slice(bytes);
+            self.len = end;
+        }
+        fits
+    }
+
+    fn hand_on(&mut self) {
+        let gathered = self.gathered.get(..self.len).unwrap_or_default();
+        self.hasher.append(gathered);
+        self.len = 0;
+    }
+
+    fn finish(mut self) -> u128 {
+        self.hand_on();
+        let [low, high] = self.hasher.finalize128();
         u128::from(low) | (u128::from(high) << 64)
     }
 
     fn tag(&mut self, tag: u8) {
-        self.0.append(&[tag]);
+        self.append(&[tag]);
     }
 
     fn number(&mut self, number: usize) {
-        self.0.append(&(number as u64).to_le_bytes());
+        self.append(&(number as u64).to_le_bytes());
     }
 
     fn text(&mut self, text: &str) {
         self.number(text.len());
-        self.0.append(text.as_bytes());
+        self.append(text.as_bytes());
     }
 
     fn optional(&mut self, text: Option<&str>) {
@@ -263,7 +302,7 @@ impl State {
             usage.cost_source.map_or(0, |source| 1 + source as u64),
             u64::from(turn.iteration),
         ] {
-            self.0.append(&number.to_le_bytes());
+            self.append(&number.to_le_bytes());
         }
         self.text(&turn.ts);
         self.optional(turn.reasoning_content.as_deref());

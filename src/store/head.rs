@@ -192,6 +192,15 @@ pub(super) struct Transcript {
     pub(super) runs: RunTail,
 }
 
+/// What such a row says of the log of its transcript.
+#[derive(Clone, Debug)]
+pub(super) struct Course {
+    pub(super) birth: Birth,
+    pub(super) sealed: bool,
+    pub(super) next_seq: u64,
+    pub(super) runs: RunTail,
+}
+
 #[derive(Encode, BorrowDecode)]
 struct TranscriptV0<'a> {
     /// 0, so that heads of another layout can stand beside these.
@@ -323,17 +332,43 @@ impl Transcript {
 
     /// Reads the value of the table row.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
-        let value: TranscriptV0<'_> = binary::decode(bytes, "the head of a transcript")?;
-        if value.format != 0 {
-            return Err(damaged("the head of a transcript"));
-        }
+        let value = TranscriptV0::decode(bytes)?;
         Ok(Self {
             birth: value.birth,
-            runs: RunTail {
-                first: value.run_first,
-                positions: unpack(&value.run_steps)?,
-            },
+            runs: value.runs()?,
             head: value.head.into(),
+        })
+    }
+}
+
+impl Course {
+    /// Reads it out of the value of the table row.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let value = TranscriptV0::decode(bytes)?;
+        Ok(Self {
+            birth: value.birth,
+            sealed: value.head.sealed,
+            next_seq: value.head.next_seq,
+            runs: value.runs()?,
+        })
+    }
+}
+
+impl<'a> TranscriptV0<'a> {
+    fn decode(bytes: &'a [u8]) -> Result<Self> {
+        const WHAT: &str = "the head of a transcript";
+        let value: Self = binary::decode(bytes, WHAT)?;
+        if value.format == 0 {
+            Ok(value)
+        } else {
+            Err(damaged(WHAT))
+        }
+    }
+
+    fn runs(&self) -> Result<RunTail> {
+        Ok(RunTail {
+            first: self.run_first,
+            positions: unpack(&self.run_steps)?,
         })
     }
 }

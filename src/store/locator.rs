@@ -196,10 +196,10 @@ impl TranscriptLocator for RedbTranscriptLocator {
         let base = session.base_stem();
         let newest = self
             .engine
-            .read_of(&base, |reader| reader.newest_of(&base))?;
+            .read_of(&base, |reader| reader.newest_course(&base))?;
         Ok(newest.map_or_else(
             || session.clone(),
-            |newest| session.with_generation(newest.generation),
+            |(_, newest)| session.with_generation(newest.birth.generation),
         ))
     }
 

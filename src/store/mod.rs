@@ -27,6 +27,7 @@ mod pending;
 mod plan;
 mod read;
 mod record;
+mod snapshot;
 mod spend;
 mod stats;
 mod tables;

@@ -41,6 +41,15 @@ pub(super) enum Kind {
     Retained,
 }
 
+impl Kind {
+    fn is_of_a_row(self) -> bool {
+        matches!(
+            self,
+            Self::Row | Self::MarkerRow | Self::Partial | Self::MarkerPartial
+        )
+    }
+}
+
 /// Where a record belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
@@ -443,19 +452,26 @@ impl Opened<'_> {
 
     /// Decodes the row of a record that is one.
     pub(super) fn row(&self) -> Result<StoredRow> {
-        match self.body()? {
-            Body::Row(row) => Ok(*row),
-            _ => Err(self.damaged()),
+        if !self.kind.is_of_a_row() {
+            return Err(self.damaged());
         }
+        let mut room = self.contents.room().borrow_mut();
+        let whole = self.envelope.whole(self.contents, &mut room)?;
+        let body = whole.get(self.header..).unwrap_or_default();
+        self.parse_row(body).map_err(|_| self.damaged())
+    }
+
+    fn parse_row(&self, body: &[u8]) -> Result<StoredRow> {
+        const WHAT: &str = "a record";
+        let (_, rest): (HashesV0, _) = binary::decode_prefix(body, WHAT)?;
+        self.stored_row(binary::decode_all(rest, WHAT)?)
     }
 
     fn parse(&self, body: &[u8]) -> Result<Body> {
         const WHAT: &str = "a record";
         Ok(match self.kind {
             Kind::Row | Kind::MarkerRow | Kind::Partial | Kind::MarkerPartial => {
-                let (_, rest): (HashesV0, _) = binary::decode_prefix(body, WHAT)?;
-                let row: RowV0<'_> = binary::decode_all(rest, WHAT)?;
-                Body::Row(Box::new(self.stored_row(row)?))
+                Body::Row(Box::new(self.parse_row(body)?))
             }
             Kind::Marker => {
                 let marker: MarkerV0<'_> = binary::decode_all(body, WHAT)?;

@@ -204,6 +204,7 @@ impl Reader<'_> {
             return Ok(Vec::new());
         }
         let table = self
+            .snapshot
             .transaction
             .open_table(tables::SPEND_BY_HOUR)
             .map_err(table_error)?;
@@ -255,6 +256,7 @@ impl Reader<'_> {
         let mut rows = Vec::new();
         {
             let table = self
+                .snapshot
                 .transaction
                 .open_table(tables::SPEND_BY_TRANSCRIPT)
                 .map_err(table_error)?;
@@ -351,6 +353,7 @@ impl Reader<'_> {
             return Ok(text.clone());
         }
         let table = self
+            .snapshot
             .transaction
             .open_table(tables::NAME_TEXTS)
             .map_err(table_error)?;

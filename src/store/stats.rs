@@ -9,9 +9,8 @@ use redb::ReadableTableMetadata as _;
 
 use super::apply::full_stem;
 use super::blob::Blob;
-use super::database::{Health, storage_error, table_error};
+use super::database::{Health, storage_error};
 use super::engine::Engine;
-use super::tables;
 use crate::Result;
 
 /// A look at a store as a whole.
@@ -91,10 +90,7 @@ impl Engine {
             let compacted = log
                 .compacted()?
                 .map_or(Ok(0), |table| table.len().map_err(storage_error))?;
-            let heads = reader
-                .transaction
-                .open_table(tables::TRANSCRIPTS)
-                .map_err(table_error)?;
+            let heads = reader.snapshot.transcripts()?;
             Ok((
                 compacted + log.rest().len().map_err(storage_error)?,
                 heads.len().map_err(storage_error)?,

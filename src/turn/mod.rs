@@ -7,6 +7,10 @@ mod retain;
 mod single;
 mod stamp;
 
+use std::borrow::Cow;
+
+use serde_json::Value;
+
 pub(crate) use retain::{Match, Rows, StoredRows, check_baseline, common_prefix, matches};
 pub(crate) use single::{
     background_holder, background_origin, cut_length, plan_partial, validate_background,
@@ -121,12 +125,17 @@ pub(crate) fn plan_turn(
     Ok(TurnPlan::Compaction(plan_context(stored, next, stamp)?))
 }
 
-/// A row in the form in which it is stored and compared, with the caller's request id and usage.
-fn prepare(row: &TranscriptMessage) -> TranscriptMessage {
-    let mut row = row.normalized();
+/// A row in the form in which it is stored and compared, with the caller's request id and usage; a copy only where that
+/// differs from what the caller gave.
+fn prepare(row: &TranscriptMessage) -> Cow<'_, TranscriptMessage> {
+    let mut row = row.normalized_ref();
     // `failed: false` and a JSON null read back as nothing.
-    row.tool_failure = row.tool_failure.filter(|failure| failure.failed);
-    row.extra_metadata = row.extra_metadata.filter(|metadata| !metadata.is_null());
+    if row.tool_failure.as_ref().is_some_and(|it| !it.failed) {
+        row.to_mut().tool_failure = None;
+    }
+    if row.extra_metadata.as_ref().is_some_and(Value::is_null) {
+        row.to_mut().extra_metadata = None;
+    }
     row
 }
 
@@ -221,7 +230,7 @@ pub(crate) fn check_session(session: &SessionRef) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::{ErrorKind, MessageUsage, ToolFailure};

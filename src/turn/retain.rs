@@ -1,5 +1,7 @@
 //! The baseline check, and which rows of a new context are rows that are already stored.
 
+use std::borrow::Cow;
+
 use crate::{Error, Result, TranscriptMessage};
 
 /// The live context that a turn is planned against, as a store can show it.
@@ -128,10 +130,17 @@ pub(super) enum Fate {
 ///
 /// Exact matches are taken first, by all rows, so that a changed row earlier in the context cannot take the stored row
 /// that a later one is.
-pub(super) fn fates(stored: &mut dyn StoredRows, rows: &[TranscriptMessage]) -> Result<Vec<Fate>> {
+pub(super) fn fates(
+    stored: &mut dyn StoredRows,
+    rows: &[Cow<'_, TranscriptMessage>],
+) -> Result<Vec<Fate>> {
     let mut fates = vec![Fate::New; rows.len()];
     let mut taken = vec![false; stored.len()];
-    let mut take = |row, how, fate: &mut Fate, as_fate: fn(usize) -> Fate| -> Result<bool> {
+    let mut take = |row: &TranscriptMessage,
+                    how,
+                    fate: &mut Fate,
+                    as_fate: fn(usize) -> Fate|
+     -> Result<bool> {
         let Some(index) = stored.find(row, how, &taken)? else {
             return Ok(false);
         };
@@ -189,7 +198,8 @@ mod tests {
     }
 
     fn fates_of(stored: &[TranscriptMessage], next: &[TranscriptMessage]) -> Vec<Fate> {
-        fates(&mut Rows(stored.iter().collect()), next).unwrap()
+        let next: Vec<_> = next.iter().map(Cow::Borrowed).collect();
+        fates(&mut Rows(stored.iter().collect()), &next).unwrap()
     }
 
     #[test]

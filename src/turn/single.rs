@@ -51,7 +51,7 @@ pub(crate) fn validate_background(
         return refuse("the idempotency key of a background append is blank");
     }
     check_id("idempotency key", &append.idempotency_key)?;
-    let mut row = prepare(message);
+    let mut row = prepare(message).into_owned();
     if row.role != "assistant" {
         return refuse("a background row has to be an assistant's");
     }

@@ -1,5 +1,7 @@
 //! What is stamped on the rows that a call newly stores, and where its usage goes.
 
+use std::borrow::Cow;
+
 use super::retain::Fate;
 use super::{ContextPlan, PlannedRow, PlannedUsage, Slot};
 use crate::{TranscriptMessage, TurnUsage};
@@ -31,7 +33,11 @@ impl Stamp<'_> {
 }
 
 /// Turns prepared `rows` and their fates into what is stored. Rows beyond the end of `fates` are new.
-pub(super) fn plan(rows: Vec<TranscriptMessage>, fates: &[Fate], stamp: &Stamp<'_>) -> ContextPlan {
+pub(super) fn plan(
+    rows: Vec<Cow<'_, TranscriptMessage>>,
+    fates: &[Fate],
+    stamp: &Stamp<'_>,
+) -> ContextPlan {
     let fates = || fates.iter().copied().chain(std::iter::repeat(Fate::New));
     // A partial is no answer: what is in it never counts, so the call's usage must not end there.
     let answers: Vec<bool> = rows
@@ -48,12 +54,14 @@ pub(super) fn plan(rows: Vec<TranscriptMessage>, fates: &[Fate], stamp: &Stamp<'
 
     let mut plan = ContextPlan::default();
     let rows = rows.into_iter().zip(fates()).zip(iterations);
-    for (index, ((mut message, fate), iteration)) in rows.enumerate() {
+    for (index, ((row, fate), iteration)) in rows.enumerate() {
+        if let Fate::Kept(kept) = fate {
+            plan.context.push(Slot::Kept(kept));
+            continue;
+        }
+        let mut message = row.into_owned();
         let revises = match fate {
-            Fate::Kept(kept) => {
-                plan.context.push(Slot::Kept(kept));
-                continue;
-            }
+            Fate::Kept(_) => None,
             // A revision reads back as given.
             Fate::Revision(revised) => Some(revised),
             Fate::New => {
@@ -90,7 +98,7 @@ pub(super) fn plan(rows: Vec<TranscriptMessage>, fates: &[Fate], stamp: &Stamp<'
 /// They are the answers since the last user row, numbered backwards from the call's iteration; the walk is backwards
 /// too. A last answer that came from a read was numbered when it was first stored.
 fn step_iterations(
-    rows: &[TranscriptMessage],
+    rows: &[Cow<'_, TranscriptMessage>],
     answers: &[bool],
     usage: Option<&TurnUsage>,
 ) -> Vec<Option<u32>> {
@@ -341,7 +349,11 @@ mod tests {
             Fate::New,
             Fate::Kept(1),
         ];
-        let plan = plan(rows, &fates, &call(Some(&used)));
+        let plan = plan(
+            rows.into_iter().map(Cow::Owned).collect(),
+            &fates,
+            &call(Some(&used)),
+        );
         assert_eq!(
             plan.context,
             [

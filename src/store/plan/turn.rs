@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use super::{Address, Target, settled};
 use crate::store::engine::{Engine, Planned};
-use crate::store::hash::{Identity, Seed};
-use crate::store::head::Head;
+use crate::store::hash::Seed;
 use crate::store::pending::View;
 use crate::turn::{
     PlannedRow, RequestId, Stamp, StoredRows as _, check_baseline, check_plan, check_turn,
@@ -13,48 +12,35 @@ use crate::turn::{
 };
 use crate::{Result, TranscriptMessage, TranscriptPartial, TranscriptTurn};
 
-/// The identities of the caller's two lists, computed once a call.
+/// What the caller's two lists say, computed once a call.
 struct Digests {
+    /// Of `prev`.
     prev: u128,
-    next: Vec<Identity>,
+    /// Whether `next` begins with the rows of `prev`, by hash.
+    carried: bool,
 }
 
 impl Digests {
     fn new(seed: &Seed, turn: &TranscriptTurn<'_>) -> Self {
-        let mut digest = 0;
-        let mut prev = Vec::with_capacity(turn.prev.len());
-        for row in turn.prev {
-            let identity = seed.identity(&row.normalized_ref());
-            digest = seed.extend(digest, &identity);
-            prev.push(identity);
-        }
-        // A turn mostly carries its baseline on: comparing a row with it costs less than hashing it again.
-        let next = turn
-            .next
-            .iter()
-            .enumerate()
-            .map(
-                |(index, row)| match (turn.prev.get(index), prev.get(index)) {
-                    (Some(known), Some(identity)) if same_value(known, row) => *identity,
-                    _ => seed.identity(&row.normalized_ref()),
-                },
-            )
-            .collect();
-        Self { prev: digest, next }
-    }
-
-    /// Whether the first rows of `next` are the context of `head`, by hash.
-    fn extends(&self, seed: &Seed, head: &Head) -> bool {
-        let Some(kept) = usize::try_from(head.context.rows)
-            .ok()
-            .and_then(|n| self.next.get(..n))
-        else {
-            return false;
+        let beginning = turn.next.get(..turn.prev.len());
+        // A turn mostly carries its baseline on: as the same rows in memory, or as copies. Comparing a copy costs less
+        // than hashing it.
+        let same = beginning.is_some_and(|rows| std::ptr::eq(rows, turn.prev));
+        let mut digests = Self {
+            prev: 0,
+            carried: beginning.is_some(),
         };
-        let digest = kept
-            .iter()
-            .fold(0, |digest, identity| seed.extend(digest, identity));
-        digest == head.context.digest
+        for (index, row) in turn.prev.iter().enumerate() {
+            let identity = seed.identity(&row.normalized_ref());
+            digests.prev = seed.extend(digests.prev, &identity);
+            digests.carried = digests.carried
+                && (same
+                    || turn.next.get(index).is_some_and(|carried| {
+                        same_value(row, carried)
+                            || seed.identity(&carried.normalized_ref()) == identity
+                    }));
+        }
+        digests
     }
 }
 
@@ -129,7 +115,7 @@ fn plan(
             let head = &newest.head;
             let matches =
                 head.context.rows == turn.prev.len() as u64 && head.context.digest == digests.prev;
-            if matches && digests.extends(&engine.seed, head) {
+            if matches && digests.carried {
                 let added = turn.next.get(turn.prev.len()..).unwrap_or_default();
                 let rows = plan_rows(added, stamp);
                 check_plan(stem, &rows.rows, &rows.usage)?;

@@ -1,10 +1,10 @@
 //! Large content that records refer to, and the dictionaries that they were packed with.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redb::{ReadOnlyTable, ReadTransaction, ReadableTable as _, TableError};
+use redb::{ReadableTable as _, TableError};
 
 use super::{Reader, missing};
 use crate::Result;
@@ -13,6 +13,7 @@ use crate::store::blob::{Blob, BlobRef, PAGE_BYTES, damaged};
 use crate::store::codec::{self, Codec, Dictionaries, Dictionary};
 use crate::store::database::{storage_error, table_error};
 use crate::store::envelope;
+use crate::store::snapshot::Snapshot;
 use crate::store::tables;
 
 /// Content that is kept for the rest of a read because several records refer to it, at most.
@@ -20,19 +21,13 @@ const KEPT_BYTES: usize = 64 << 20;
 
 /// Content and dictionaries of one snapshot.
 pub(in crate::store) struct Contents<'t> {
-    transaction: &'t ReadTransaction,
+    snapshot: &'t Snapshot,
     dictionaries: &'t Dictionaries,
-    tables: OnceCell<Tables>,
     kept: RefCell<Kept>,
     /// Room for what is being unpacked.
     packed: RefCell<Vec<u8>>,
     /// Room for a record with its content.
     room: RefCell<Vec<u8>>,
-}
-
-struct Tables {
-    entries: ReadOnlyTable<u128, &'static [u8]>,
-    pages: ReadOnlyTable<u64, &'static [u8]>,
 }
 
 #[derive(Default)]
@@ -42,32 +37,14 @@ struct Kept {
 }
 
 impl<'t> Contents<'t> {
-    pub(super) fn new(transaction: &'t ReadTransaction, dictionaries: &'t Dictionaries) -> Self {
+    pub(super) fn new(snapshot: &'t Snapshot, dictionaries: &'t Dictionaries) -> Self {
         Self {
-            transaction,
+            snapshot,
             dictionaries,
-            tables: OnceCell::new(),
             kept: RefCell::default(),
             packed: RefCell::default(),
             room: RefCell::default(),
         }
-    }
-
-    fn tables(&self) -> Result<&Tables> {
-        if let Some(tables) = self.tables.get() {
-            return Ok(tables);
-        }
-        let opened = Tables {
-            entries: self
-                .transaction
-                .open_table(tables::BLOBS)
-                .map_err(table_error)?,
-            pages: self
-                .transaction
-                .open_table(tables::BLOB_PAGES)
-                .map_err(table_error)?,
-        };
-        Ok(self.tables.get_or_init(|| opened))
     }
 
     /// Appends the stored bytes of some content.
@@ -77,8 +54,8 @@ impl<'t> Contents<'t> {
         let mut left = usize::try_from(blob.stored).map_err(|_| short())?;
         let mut pages = blob.pages();
         for entry in self
-            .tables()?
-            .pages
+            .snapshot
+            .blob_pages()?
             .range(blob.pages())
             .map_err(storage_error)?
         {
@@ -130,6 +107,7 @@ impl<'t> Contents<'t> {
     fn dictionary(&self, id: u32) -> Result<Arc<Dictionary>> {
         self.dictionaries.get(id, || {
             let table = self
+                .snapshot
                 .transaction
                 .open_table(tables::DICTIONARIES)
                 .map_err(table_error)?;
@@ -149,8 +127,8 @@ impl envelope::Contents for Contents<'_> {
             return Ok(());
         }
         let entry = self
-            .tables()?
-            .entries
+            .snapshot
+            .blobs()?
             .get(u128::from_le_bytes(reference.hash))
             .map_err(storage_error)?;
         let blob = match entry {
@@ -185,7 +163,8 @@ impl envelope::Contents for Contents<'_> {
 impl Reader<'_> {
     /// The transcripts from `next` on, in the order of their numbers.
     pub(in crate::store) fn transcript_ids(&self, next: u64, limit: usize) -> Result<Vec<u64>> {
-        let ids = self.transcripts.range(next..).map_err(storage_error)?;
+        let table = self.snapshot.transcripts()?;
+        let ids = table.range(next..).map_err(storage_error)?;
         ids.take(limit)
             .map(|entry| entry.map(|(id, _)| id.value()).map_err(storage_error))
             .collect()
@@ -193,7 +172,7 @@ impl Reader<'_> {
 
     /// All large content in the order in which it lies, and where it ends.
     pub(in crate::store) fn large_contents(&self) -> Result<(Vec<(u128, Blob)>, u64)> {
-        let entries = match self.transaction.open_table(tables::BLOBS) {
+        let entries = match self.snapshot.transaction.open_table(tables::BLOBS) {
             Ok(table) => table,
             // The store was made before there was any.
             Err(TableError::TableDoesNotExist(_)) => return Ok((Vec::new(), 0)),
@@ -216,7 +195,7 @@ impl Reader<'_> {
 
     /// The dictionary that was learned last.
     pub(in crate::store) fn newest_dictionary(&self) -> Result<Option<Arc<Dictionary>>> {
-        let table = match self.transaction.open_table(tables::DICTIONARIES) {
+        let table = match self.snapshot.transaction.open_table(tables::DICTIONARIES) {
             Ok(table) => table,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(table_error(error)),

@@ -108,6 +108,7 @@ impl<'t> Reader<'t> {
             return Ok(false);
         };
         let table = self
+            .snapshot
             .transaction
             .open_table(tables::IDEMPOTENCY)
             .map_err(table_error)?;

@@ -10,9 +10,8 @@ use crate::Result;
 use crate::replay::record_time;
 use crate::spend::SpendTally;
 use crate::store::apply::{full_stem, thread_of};
-use crate::store::database::{storage_error, table_error};
+use crate::store::database::storage_error;
 use crate::store::head::Transcript;
-use crate::store::tables;
 use crate::store::{ListOrder, SessionQuery, SessionSummary, ThreadSummary};
 
 /// All generations of a session, folded while the table is walked.
@@ -46,10 +45,7 @@ impl Reader<'_> {
     }
 
     fn folded(&mut self, children: bool, thread: Option<&str>) -> Result<Vec<Folded>> {
-        let table = self
-            .transaction
-            .open_table(tables::TRANSCRIPTS)
-            .map_err(table_error)?;
+        let table = self.snapshot.transcripts()?;
         let mut sessions: BTreeMap<u64, Folded> = BTreeMap::new();
         for entry in table.iter().map_err(storage_error)? {
             let (_, bytes) = entry.map_err(storage_error)?;

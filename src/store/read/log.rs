@@ -1,31 +1,33 @@
 //! The log as one snapshot holds it: one table, or two while a compaction is under way.
 
-use redb::{ReadOnlyTable, ReadTransaction, TableError};
+use redb::{ReadOnlyTable, TableError};
 
 use super::missing;
 use crate::Result;
 use crate::store::database::{storage_error, table_error};
+use crate::store::snapshot::Snapshot;
 use crate::store::tables;
 
 type Table = ReadOnlyTable<u64, &'static [u8]>;
 
 /// The log.
 pub(in crate::store) struct Log<'t> {
-    transaction: &'t ReadTransaction,
-    table: Table,
+    snapshot: &'t Snapshot,
+    table: &'t Table,
 }
 
 impl<'t> Log<'t> {
-    pub(in crate::store) fn open(transaction: &'t ReadTransaction) -> Result<Self> {
+    pub(super) fn of(snapshot: &'t Snapshot) -> Result<Self> {
         Ok(Self {
-            transaction,
-            table: transaction.open_table(tables::LOG).map_err(table_error)?,
+            snapshot,
+            table: snapshot.log()?,
         })
     }
 
     /// What a compaction has rewritten so far. Its positions lie before those of the other table.
     pub(in crate::store) fn compacted(&self) -> Result<Option<Table>> {
-        match self.transaction.open_table(tables::LOG_COMPACTED) {
+        let table = self.snapshot.transaction.open_table(tables::LOG_COMPACTED);
+        match table {
             Ok(table) => Ok(Some(table)),
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             Err(error) => Err(table_error(error)),
@@ -33,8 +35,8 @@ impl<'t> Log<'t> {
     }
 
     /// What no compaction under way has rewritten yet.
-    pub(in crate::store) fn rest(&self) -> &Table {
-        &self.table
+    pub(in crate::store) fn rest(&self) -> &'t Table {
+        self.table
     }
 
     /// Visits the record at a position.

@@ -10,63 +10,52 @@ pub(super) mod lookup;
 pub(super) mod records;
 pub(super) mod threads;
 
-use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redb::{ReadOnlyTable, ReadTransaction};
-
+use super::apply::full_stem;
 use super::binary;
 use super::codec::Dictionaries;
-use super::database::{storage_error, table_error};
+use super::database::storage_error;
 use super::hash::Seed;
-use super::head::{Range, StemInfo, Transcript, decode_run};
+use super::head::{Course, Range, StemInfo, Transcript, decode_run};
 use super::record::{self, Opened};
-use super::tables::{self, RUN_CHUNK, id_key};
+use super::snapshot::Snapshot;
+use super::tables::{RUN_CHUNK, id_key};
 use crate::{Error, Result};
 use contents::Contents;
 use log::Log;
 
-/// The tables of one snapshot, opened as they are needed.
+/// A read of one snapshot.
 pub(super) struct Reader<'t> {
-    pub(super) transaction: &'t ReadTransaction,
+    pub(super) snapshot: &'t Snapshot,
     pub(super) seed: &'t Seed,
-    transcripts: ReadOnlyTable<u64, &'static [u8]>,
-    log: OnceCell<Log<'t>>,
     contents: Contents<'t>,
-    runs: Option<ReadOnlyTable<(u64, u64), &'static [u8]>>,
-    stem_info: Option<ReadOnlyTable<u64, &'static [u8]>>,
     /// Heads that were read before on this snapshot.
     heads: HashMap<u64, Arc<Transcript>>,
+    /// The same, without what is known of their records' content.
+    courses: HashMap<u64, Arc<Course>>,
 }
 
 impl<'t> Reader<'t> {
     pub(super) fn new(
-        transaction: &'t ReadTransaction,
+        snapshot: &'t Snapshot,
         seed: &'t Seed,
         dictionaries: &'t Dictionaries,
-    ) -> Result<Self> {
-        Ok(Self {
-            transaction,
+    ) -> Self {
+        Self {
+            snapshot,
             seed,
-            transcripts: transaction
-                .open_table(tables::TRANSCRIPTS)
-                .map_err(table_error)?,
-            log: OnceCell::new(),
-            contents: Contents::new(transaction, dictionaries),
-            runs: None,
-            stem_info: None,
+            contents: Contents::new(snapshot, dictionaries),
             heads: HashMap::new(),
-        })
+            courses: HashMap::new(),
+        }
     }
 
     /// The id of the session whose generation 0 has this stem. It is taken as it is: of `a.g1.g1`, which no session can
     /// have, the caller has split off the generation, and what is left must not be taken for a generation of `a`.
     pub(super) fn stem_id(&self, base: &str) -> Result<Option<u64>> {
-        let stems = self
-            .transaction
-            .open_table(tables::STEMS)
-            .map_err(table_error)?;
+        let stems = self.snapshot.stems()?;
         let key = id_key(self.seed, base);
         Ok(stems
             .get(key.as_slice())
@@ -75,18 +64,24 @@ impl<'t> Reader<'t> {
     }
 
     /// What is known of a stem.
-    pub(super) fn stem_info(&mut self, id: u64) -> Result<StemInfo> {
-        let table = match &mut self.stem_info {
-            Some(table) => table,
-            none => none.insert(
-                self.transaction
-                    .open_table(tables::STEM_INFO)
-                    .map_err(table_error)?,
-            ),
-        };
+    pub(super) fn stem_info(&self, id: u64) -> Result<StemInfo> {
+        let table = self.snapshot.stem_info()?;
         match table.get(id).map_err(storage_error)? {
             Some(bytes) => binary::decode(bytes.value(), "a stem"),
             None => Err(missing("a stem", &format!("stem id {id}"))),
+        }
+    }
+
+    /// The stem of a generation of a session.
+    pub(super) fn stem_of(&self, session: u64, generation: u32) -> Result<String> {
+        let table = self.snapshot.stem_info()?;
+        match table.get(session).map_err(storage_error)? {
+            // It stands first in what is known of it.
+            Some(bytes) => {
+                let base = binary::decode_first(bytes.value(), "a stem")?;
+                Ok(full_stem(base, generation))
+            }
+            None => Err(missing("a stem", &format!("stem id {session}"))),
         }
     }
 
@@ -95,10 +90,7 @@ impl<'t> Reader<'t> {
         if name.is_empty() {
             return Ok(None);
         }
-        let names = self
-            .transaction
-            .open_table(tables::NAMES)
-            .map_err(table_error)?;
+        let names = self.snapshot.names()?;
         let key = id_key(self.seed, name);
         Ok(names
             .get(key.as_slice())
@@ -108,10 +100,7 @@ impl<'t> Reader<'t> {
 
     /// The newest written generation of a session: generation and transcript.
     pub(super) fn newest(&self, session: u64) -> Result<Option<(u32, u64)>> {
-        let generations = self
-            .transaction
-            .open_table(tables::GENERATIONS)
-            .map_err(table_error)?;
+        let generations = self.snapshot.generations()?;
         let mut range = generations
             .range((session, 0)..=(session, u32::MAX))
             .map_err(storage_error)?;
@@ -126,10 +115,7 @@ impl<'t> Reader<'t> {
 
     /// The transcript of one generation.
     pub(super) fn generation(&self, session: u64, generation: u32) -> Result<Option<u64>> {
-        let generations = self
-            .transaction
-            .open_table(tables::GENERATIONS)
-            .map_err(table_error)?;
+        let generations = self.snapshot.generations()?;
         let found = generations
             .get((session, generation))
             .map_err(storage_error)?;
@@ -138,10 +124,7 @@ impl<'t> Reader<'t> {
 
     /// All written generations of a session, oldest first.
     pub(super) fn chain(&self, session: u64) -> Result<Vec<(u32, u64)>> {
-        let generations = self
-            .transaction
-            .open_table(tables::GENERATIONS)
-            .map_err(table_error)?;
+        let generations = self.snapshot.generations()?;
         generations
             .range((session, 0)..=(session, u32::MAX))
             .map_err(storage_error)?
@@ -163,37 +146,35 @@ impl<'t> Reader<'t> {
         if let Some(transcript) = self.heads.get(&id) {
             return Ok(Arc::clone(transcript));
         }
-        let transcript = match self.transcripts.get(id).map_err(storage_error)? {
-            Some(bytes) => Arc::new(Transcript::decode(bytes.value())?),
-            None => {
-                return Err(missing(
-                    "the head of a transcript",
-                    &format!("transcript {id}"),
-                ));
-            }
-        };
+        let transcript = Arc::new(self.in_transcripts(id, Transcript::decode)?);
         self.heads.insert(id, Arc::clone(&transcript));
         Ok(transcript)
     }
 
-    fn runs(&mut self) -> Result<&ReadOnlyTable<(u64, u64), &'static [u8]>> {
-        Ok(match &mut self.runs {
-            Some(table) => table,
-            none => none.insert(
-                self.transaction
-                    .open_table(tables::TRANSCRIPT_RUNS)
-                    .map_err(table_error)?,
-            ),
-        })
+    /// How the log of a transcript runs.
+    pub(super) fn course(&mut self, id: u64) -> Result<Arc<Course>> {
+        if let Some(course) = self.courses.get(&id) {
+            return Ok(Arc::clone(course));
+        }
+        let course = Arc::new(self.in_transcripts(id, Course::decode)?);
+        self.courses.insert(id, Arc::clone(&course));
+        Ok(course)
+    }
+
+    fn in_transcripts<T>(&self, id: u64, decode: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        let table = self.snapshot.transcripts()?;
+        match table.get(id).map_err(storage_error)? {
+            Some(bytes) => decode(bytes.value()),
+            None => Err(missing(
+                "the head of a transcript",
+                &format!("transcript {id}"),
+            )),
+        }
     }
 
     /// The log.
-    pub(super) fn log(&self) -> Result<&Log<'t>> {
-        if let Some(log) = self.log.get() {
-            return Ok(log);
-        }
-        let opened = Log::open(self.transaction)?;
-        Ok(self.log.get_or_init(|| opened))
+    pub(super) fn log(&self) -> Result<Log<'t>> {
+        Log::of(self.snapshot)
     }
 
     /// What records refer to.
@@ -204,8 +185,8 @@ impl<'t> Reader<'t> {
     /// Where the records of a range stand in the log, ascending by sequence. Sequences that are no record of this
     /// transcript (the rows that a successor kept) are left out.
     pub(super) fn positions(&mut self, range: Range) -> Result<Vec<(u64, u64)>> {
-        let transcript = self.transcript(range.transcript)?;
-        let end = range.end.min(transcript.head.next_seq);
+        let course = self.course(range.transcript)?;
+        let end = range.end.min(course.next_seq);
         let mut found = Vec::new();
         if range.first >= end {
             return Ok(found);
@@ -219,10 +200,10 @@ impl<'t> Reader<'t> {
             );
         };
         let first_chunk = range.first / RUN_CHUNK;
-        let tail_chunk = transcript.runs.first / RUN_CHUNK;
+        let tail_chunk = course.runs.first / RUN_CHUNK;
         if first_chunk < tail_chunk {
             let last_chunk = ((end - 1) / RUN_CHUNK).min(tail_chunk - 1);
-            let runs = self.runs()?;
+            let runs = self.snapshot.transcript_runs()?;
             let chunks = runs
                 .range((range.transcript, first_chunk)..=(range.transcript, last_chunk))
                 .map_err(storage_error)?;
@@ -231,7 +212,7 @@ impl<'t> Reader<'t> {
                 collect(key.value().1 * RUN_CHUNK, &decode_run(bytes.value())?);
             }
         }
-        collect(transcript.runs.first, &transcript.runs.positions);
+        collect(course.runs.first, &course.runs.positions);
         Ok(found)
     }
 

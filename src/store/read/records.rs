@@ -7,8 +7,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::{Reader, missing};
-use crate::store::apply::full_stem;
-use crate::store::database::{storage_error, table_error};
+use crate::store::database::storage_error;
 use crate::store::engine::Engine;
 use crate::store::head::Range;
 use crate::store::record::{Body, Kind};
@@ -22,10 +21,7 @@ const PAGE: u64 = 128;
 impl Reader<'_> {
     /// The record with this UUID.
     pub(in crate::store) fn record_by_uuid(&mut self, uuid: Uuid) -> Result<Option<Record>> {
-        let table = self
-            .transaction
-            .open_table(tables::RECORDS_BY_UUID)
-            .map_err(table_error)?;
+        let table = self.snapshot.records_by_uuid()?;
         let Some(position) = table.get(uuid.as_u128()).map_err(storage_error)? else {
             return Ok(None);
         };
@@ -38,10 +34,7 @@ impl Reader<'_> {
 
     /// Where a record stands: transcript and sequence.
     fn address_of(&mut self, uuid: Uuid) -> Result<Option<(u64, u64)>> {
-        let table = self
-            .transaction
-            .open_table(tables::RECORDS_BY_UUID)
-            .map_err(table_error)?;
+        let table = self.snapshot.records_by_uuid()?;
         let Some(position) = table.get(uuid.as_u128()).map_err(storage_error)? else {
             return Ok(None);
         };
@@ -59,11 +52,8 @@ impl Reader<'_> {
         let (kind, address, body) = self.record(position, |record| {
             Ok((record.kind, record.address, record.body()?))
         })?;
-        let transcript = self.transcript(address.transcript)?;
-        let stem = full_stem(
-            &self.stem_info(transcript.birth.session)?.stem,
-            transcript.birth.generation,
-        );
+        let birth = self.course(address.transcript)?.birth;
+        let stem = self.stem_of(birth.session, birth.generation)?;
         let parent = match parent {
             Some(parent) => Some(parent),
             None => self.uuid_before(address.transcript, address.seq)?,
@@ -72,7 +62,7 @@ impl Reader<'_> {
             uuid: Uuid::from_u128(address.uuid),
             parent,
             stem,
-            generation: transcript.birth.generation,
+            generation: birth.generation,
             seq: address.seq,
             written_at: crate::replay::record_time(address.at),
             kind: RecordKind::Message,

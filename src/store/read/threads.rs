@@ -83,10 +83,7 @@ impl Reader<'_> {
                 None => return Ok(None),
             },
         };
-        let table = self
-            .transaction
-            .open_table(tables::ROOTS_BY_THREAD)
-            .map_err(table_error)?;
+        let table = self.snapshot.roots_by_thread()?;
         let mut range = table
             .range((thread, agent, 0)..=(thread, agent, u64::MAX))
             .map_err(storage_error)?;
@@ -106,10 +103,7 @@ impl Reader<'_> {
     }
 
     fn roots_by_thread(&self, thread: u64) -> Result<Vec<u64>> {
-        let table = self
-            .transaction
-            .open_table(tables::ROOTS_BY_THREAD)
-            .map_err(table_error)?;
+        let table = self.snapshot.roots_by_thread()?;
         table
             .range((thread, 0, 0)..=(thread, 0, u64::MAX))
             .map_err(storage_error)?
@@ -126,6 +120,7 @@ impl Reader<'_> {
             return Ok(None);
         };
         let table = self
+            .snapshot
             .transaction
             .open_table(tables::ROOTS_BY_AGENT)
             .map_err(table_error)?;
@@ -140,10 +135,7 @@ impl Reader<'_> {
 
     /// The empty name stands in no index: a scan from the newest finds it.
     fn latest_with_empty_agent(&mut self) -> Result<Option<u64>> {
-        let table = self
-            .transaction
-            .open_table(tables::TRANSCRIPTS)
-            .map_err(table_error)?;
+        let table = self.snapshot.transcripts()?;
         for entry in table.iter().map_err(storage_error)?.rev() {
             let (id, bytes) = entry.map_err(storage_error)?;
             let transcript = Transcript::decode(bytes.value())?;
@@ -209,10 +201,7 @@ impl Reader<'_> {
 
     /// The sessions below `roots` at any depth, written or not.
     fn descendants(&self, roots: &[u64]) -> Result<Vec<u64>> {
-        let table = self
-            .transaction
-            .open_table(tables::CHILDREN)
-            .map_err(table_error)?;
+        let table = self.snapshot.children()?;
         let mut seen: HashSet<u64> = roots.iter().copied().collect();
         let mut open = roots.to_vec();
         let mut found = Vec::new();
@@ -233,10 +222,7 @@ impl Reader<'_> {
 
     /// The written sub-agent sessions whose own header names the thread and that have no written root above them.
     fn orphans(&mut self, thread_id: u64, thread: &str) -> Result<Vec<u64>> {
-        let table = self
-            .transaction
-            .open_table(tables::CHILDREN_BY_THREAD)
-            .map_err(table_error)?;
+        let table = self.snapshot.children_by_thread()?;
         let mut seen = HashSet::new();
         let mut found = Vec::new();
         for entry in table
@@ -286,15 +272,13 @@ impl Reader<'_> {
         };
         if let Some(digest) = chain_digest(part) {
             let digests = self
+                .snapshot
                 .transaction
                 .open_table(tables::STEM_DIGESTS)
                 .map_err(table_error)?;
             if let Some(found) = digests.get(digest).map_err(storage_error)? {
                 let (session, generation) = found.value();
-                let table = self
-                    .transaction
-                    .open_table(tables::STEM_INFO)
-                    .map_err(table_error)?;
+                let table = self.snapshot.stem_info()?;
                 if let Some(bytes) = table.get(session).map_err(storage_error)? {
                     let parent: StemInfo = super::binary::decode(bytes.value(), "a stem")?;
                     return Ok(Some(full_stem(&parent.stem, generation)));
