@@ -61,7 +61,8 @@ fn work(store: &Store, thread: usize, seed: u64, failed: &AtomicUsize) -> Vec<(u
         .map(|number| (number, Told::default()))
         .collect();
     for turn in 0..TURNS {
-        let (number, told) = &mut all[choice.below(SESSIONS as u64) as usize];
+        let some = usize::try_from(choice.below(SESSIONS as u64)).unwrap();
+        let (number, told) = &mut all[some];
         let history = open(store, *number);
         let what = format!("seed {seed}, session {number}, turn {turn}");
         if choice.below(3) == 0 {
@@ -105,7 +106,7 @@ fn break_now_and_then(disk: &SimDisk, seed: u64, done: &AtomicBool) {
         });
         let nth = 1 + choice.below(12);
         match choice.below(5) {
-            0 => file.tear(nth, choice.below(3_000) as usize),
+            0 => file.tear(nth, usize::try_from(choice.below(3_000)).unwrap()),
             1 | 2 => file.fail_once(DiskCall::Sync, nth),
             3 => file.fail_once(DiskCall::SetLen, 1),
             _ => file.fail_once(DiskCall::Write, nth),

@@ -256,10 +256,10 @@ impl Pair {
             Err(error) => Err(error.clone()),
         };
         self.agree("begin_generation", shown(&memory), shown(&redb))?;
-        if let (Ok((_, memory)), Ok((_, redb))) = (memory, redb) {
-            if self.life == life {
-                self.slots[slot] = Some((memory, redb));
-            }
+        if let (Ok((_, memory)), Ok((_, redb))) = (memory, redb)
+            && self.life == life
+        {
+            self.slots[slot] = Some((memory, redb));
         }
         Ok(Some(base))
     }

@@ -107,7 +107,6 @@ const MET: &[&str] = &[
     "a power cut",
     "done in spite of a fault",
     "refused by the disk",
-    "indeterminate, and whole",
     "indeterminate, and absent",
     "an open that is refused by the disk",
 ];

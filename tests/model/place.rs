@@ -38,8 +38,8 @@ impl Place {
     pub fn of(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0xD15C);
         match rng.below(100) {
-            0..40 => Self::Memory,
-            40..46 => Self::File,
+            0..62 => Self::Memory,
+            62..70 => Self::File,
             _ => Self::Disk(Pace {
                 checkpoint_bytes: *rng.pick(&[None, None, Some(1), Some(20_000)]),
                 cache_bytes: rng.weighted(&[(3, 4 << 20), (1, 0)]),
@@ -61,8 +61,8 @@ pub enum Medium {
 }
 
 impl Medium {
-    pub fn new(place: Place) -> Self {
-        match place {
+    pub fn new(at: Place) -> Self {
+        match at {
             Place::Memory => Self::Memory,
             Place::File => Self::File(tempfile::tempdir().expect("a folder")),
             Place::Disk(pace) => {

@@ -1,6 +1,8 @@
 //! Operations that a fault of the disk strikes, processes that end, and power that fails: what was acknowledged stays,
 //! what was refused leaves nothing, and what is uncertain is whole or absent.
 
+use std::fmt::Write as _;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -191,9 +193,9 @@ impl Pair {
             let stem = stem_of(base, generation);
             let records = read("records_of_stem", self.store.records_of_stem(&stem))?;
             let records = read("a record", records.collect::<Result<Vec<_>>>())?;
-            picture += &format!("{stem} {records:?}\n");
+            writeln!(picture, "{stem} {records:?}").expect("a string takes everything");
             let meta = self.display(&stem)?.map(|display| display.meta);
-            picture += &format!("{meta:?}\n");
+            writeln!(picture, "{meta:?}").expect("a string takes everything");
         }
         let query = SessionQuery {
             children: true,

@@ -110,12 +110,12 @@ impl Pair {
             tools: around.tools.as_ref().map(|tools| &tools.0),
             partial: partial.as_ref(),
         };
-        let write = |pair: &Self| pair.store.append_rows(&session, &token, append);
+        let attempt = |pair: &Self| pair.store.append_rows(&session, &token, append);
         let found = |pair: &Self| {
             let head = read("head", pair.store.head(&session))?;
             Ok(head.expect("it is written"))
         };
-        let Some(answer) = self.struck(Some(&base), write, found)? else {
+        let Some(answer) = self.struck(Some(&base), attempt, found)? else {
             return Ok(Some(base));
         };
         let kind = answer.as_ref().err().map(transcript_redb::Error::kind);

@@ -16,7 +16,7 @@ impl Reader<'_> {
         &self,
         table: redb::TableDefinition<'_, K, V>,
     ) -> Result<Option<ReadOnlyTable<K, V>>> {
-        match self.transaction.open_table(table) {
+        match self.snapshot.transaction.open_table(table) {
             Ok(table) => Ok(Some(table)),
             Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
             Err(error) => Err(table_error(error)),
@@ -34,10 +34,7 @@ impl Reader<'_> {
 
     /// Where in the log the record with this UUID stands.
     pub(in crate::store) fn position_of(&self, uuid: u128) -> Result<Option<u64>> {
-        let table = self
-            .transaction
-            .open_table(tables::RECORDS_BY_UUID)
-            .map_err(table_error)?;
+        let table = self.snapshot.records_by_uuid()?;
         let found = table.get(uuid).map_err(storage_error)?;
         Ok(found.map(|position| position.value()))
     }
