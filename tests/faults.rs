@@ -243,6 +243,20 @@ fn written() -> (SimDisk, Store, Arc<dyn TranscriptHistory>) {
     (disk, store, history)
 }
 
+#[test]
+fn what_an_open_found_in_the_journal_can_be_checkpointed_before_anything_is_written() {
+    let (disk, _store, _history) = written();
+    let killed = SimDisk::with_image(disk.image());
+    let store = killed.open(Store::builder()).unwrap();
+    assert!(store.stats().unwrap().journaled_changes > 0);
+    let (done, waited) = std::sync::mpsc::channel();
+    let checkpointing = store.clone();
+    thread::spawn(move || done.send(checkpointing.checkpoint()));
+    let answer = waited.recv_timeout(Duration::from_secs(20));
+    answer.expect("the checkpoint answers").unwrap();
+    assert_eq!(store.stats().unwrap().journaled_changes, 0);
+}
+
 fn contents(history: &dyn TranscriptHistory) -> Vec<String> {
     let rows = eventually(|| history.messages());
     rows.into_iter().map(|row| row.content).collect()

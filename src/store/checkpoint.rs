@@ -416,7 +416,9 @@ impl Journaled {
     }
 
     /// Makes the tables hold all acknowledged changes durably.
-    pub(super) fn checkpoint_now(&self, durable: u64) -> Result<()> {
+    pub(super) fn checkpoint_now(self: &Arc<Self>, durable: u64) -> Result<()> {
+        // What an open found in the journal is there before anything was written.
+        self.start_applier()?;
         let mut tables = self.tables();
         while tables
             .uncovered

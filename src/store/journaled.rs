@@ -403,7 +403,7 @@ impl Journaled {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn start_applier(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn start_applier(self: &Arc<Self>) -> Result<()> {
         let mut applier = self.applier.lock().unwrap_or_else(PoisonError::into_inner);
         if applier.is_none() {
             let journaled = Arc::clone(self);
