@@ -58,6 +58,7 @@
 pub mod blocks;
 pub mod calls;
 pub mod chat;
+pub mod checkpoint;
 pub mod claude_code;
 pub mod codec;
 pub mod codex;

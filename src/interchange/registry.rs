@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chat::Chat;
+use super::checkpoint::Checkpoint;
 use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
@@ -19,7 +20,7 @@ use crate::{Error, Result};
 /// Every codec. Of two that are equally sure of a file the first reads it.
 #[must_use]
 pub fn codecs() -> &'static [&'static dyn Codec] {
-    &[&ClaudeCode, &Codex, &RecordLog, &Chat]
+    &[&ClaudeCode, &Codex, &RecordLog, &Checkpoint, &Chat]
 }
 
 /// The codec with this name.
@@ -177,7 +178,7 @@ mod tests {
             ),
             (r#"{"messages":[]}"#, Some("chat")),
             (r#"{"role":"user","content":"x"}"#, Some("chat")),
-            (r#"{"messages":[],"exit_status":""}"#, None),
+            (r#"{"messages":[],"exit_status":""}"#, Some("checkpoint")),
             ("", None),
             ("# a note", None),
             ("[1]", None),
