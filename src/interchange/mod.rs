@@ -59,6 +59,7 @@ pub mod blocks;
 pub mod calls;
 pub mod chat;
 pub mod checkpoint;
+pub mod classic;
 pub mod claude_code;
 pub mod codec;
 pub mod codex;

@@ -187,7 +187,7 @@ impl Reader {
             let uuid = uuid.or_else(|| record.text("uuid").and_then(stamp::uuid));
             state.group = Some(Group::new(
                 said,
-                told.or(metadata),
+                told.or(Some(metadata).filter(|it| !it.is_null())),
                 uuid,
                 ts,
                 record.place,
@@ -278,7 +278,7 @@ impl Reader {
 }
 
 /// What is known of the compaction that a message marks; None if it is another message.
-fn marker(content: &Value) -> Option<Option<Value>> {
+fn marker(content: &Value) -> Option<Value> {
     let [block] = content.as_array()?.as_slice() else {
         return None;
     };
@@ -287,9 +287,9 @@ fn marker(content: &Value) -> Option<Option<Value>> {
     }
     Some(match block.get("input") {
         // The first writers gave the size alone.
-        Some(Value::Number(size)) => Some(serde_json::json!({ "pre_tokens": size })),
-        Some(Value::Object(metadata)) => Some(Value::Object(metadata.clone())),
-        _ => None,
+        Some(Value::Number(size)) => serde_json::json!({ "pre_tokens": size }),
+        Some(Value::Object(metadata)) => Value::Object(metadata.clone()),
+        _ => Value::Null,
     })
 }
 

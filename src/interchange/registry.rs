@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::chat::Chat;
 use super::checkpoint::Checkpoint;
+use super::classic::Classic;
 use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
@@ -20,7 +21,14 @@ use crate::{Error, Result};
 /// Every codec. Of two that are equally sure of a file the first reads it.
 #[must_use]
 pub fn codecs() -> &'static [&'static dyn Codec] {
-    &[&ClaudeCode, &Codex, &RecordLog, &Checkpoint, &Chat]
+    &[
+        &Classic,
+        &ClaudeCode,
+        &Codex,
+        &RecordLog,
+        &Checkpoint,
+        &Chat,
+    ]
 }
 
 /// The codec with this name.
