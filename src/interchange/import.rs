@@ -229,7 +229,7 @@ impl Importing<'_> {
     }
 }
 
-fn key_of(key: RepeatKey, place: Place) -> [u8; 20] {
+pub(super) fn key_of(key: RepeatKey, place: Place) -> [u8; 20] {
     let mut whole = [0; 20];
     let part = place.part.to_be_bytes();
     for (to, from) in whole.iter_mut().zip(key.0.into_iter().chain(part)) {

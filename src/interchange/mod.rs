@@ -58,15 +58,19 @@
 pub mod blocks;
 pub mod calls;
 pub mod chat;
+pub mod checkpoint;
+pub mod classic;
 pub mod claude_code;
 pub mod codec;
 pub mod codex;
 pub mod emit;
+mod export;
 pub mod fact;
 pub mod framing;
 mod import;
 pub mod openai;
 pub mod quarantine;
+pub mod record_log;
 pub mod registry;
 pub mod report;
 pub mod scan;
@@ -80,6 +84,7 @@ pub mod write;
 
 pub use codec::{Certainty, Codec, Probe};
 pub use emit::{Emit, Sink};
+pub use export::Folder;
 pub use fact::{
     CallFact, CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo,
     SessionFact, SessionNo,
@@ -89,4 +94,4 @@ pub use registry::{codec, codecs, detect, detect_file, files, inspect};
 pub use report::FileReport;
 pub use source::{Counts, Record, Source};
 pub use tally::Tally;
-pub use write::{Target, Writer};
+pub use write::{Target, Writer, plain_name};

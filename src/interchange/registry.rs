@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::chat::Chat;
+use super::checkpoint::Checkpoint;
+use super::classic::Classic;
 use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
 use super::emit::Emit;
+use super::record_log::RecordLog;
 use super::report::FileReport;
 use super::source::Source;
 use super::tally::Tally;
@@ -18,7 +21,14 @@ use crate::{Error, Result};
 /// Every codec. Of two that are equally sure of a file the first reads it.
 #[must_use]
 pub fn codecs() -> &'static [&'static dyn Codec] {
-    &[&ClaudeCode, &Codex, &Chat]
+    &[
+        &Classic,
+        &ClaudeCode,
+        &Codex,
+        &RecordLog,
+        &Checkpoint,
+        &Chat,
+    ]
 }
 
 /// The codec with this name.
@@ -170,9 +180,13 @@ mod tests {
                 r#"{"id":"x","timestamp":"t","instructions":null}"#,
                 Some("codex"),
             ),
+            (
+                r#"{"uuid":"u","session_id":"s","type":"message","message":{}}"#,
+                Some("record-log"),
+            ),
             (r#"{"messages":[]}"#, Some("chat")),
             (r#"{"role":"user","content":"x"}"#, Some("chat")),
-            (r#"{"messages":[],"exit_status":""}"#, None),
+            (r#"{"messages":[],"exit_status":""}"#, Some("checkpoint")),
             ("", None),
             ("# a note", None),
             ("[1]", None),

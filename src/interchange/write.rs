@@ -1,14 +1,14 @@
 //! From facts to files.
 
-use std::io::Write;
+use std::io::{Read, Write};
 
 use super::fact::Fact;
-use crate::Result;
+use crate::{Error, Result};
 
 /// Where an export goes: one file, or a folder of them.
 pub trait Target {
     /// The file with this name, relative, with `/` between its parts; the one that was begun last is complete when
-    /// another is begun. A target that is one file takes every name for it.
+    /// another is begun, and goes on when it is asked for again. A target that is one file takes every name for it.
     ///
     /// # Errors
     ///
@@ -26,10 +26,47 @@ pub trait Writer {
     /// What the target answers, and what the format cannot hold.
     fn write(&mut self, fact: Fact, target: &mut dyn Target) -> Result<()>;
 
+    /// Writes the file that the session which was told of last was imported from, as it is; what is written from then on
+    /// stands behind it. False, with nothing read, if the format gives all facts anew.
+    ///
+    /// # Errors
+    ///
+    /// What reading and the target answer.
+    fn original(&mut self, bytes: &mut dyn Read, target: &mut dyn Target) -> Result<bool> {
+        let _ = (bytes, target);
+        Ok(false)
+    }
+
+    /// Takes note of a fact that stands in the original.
+    fn known(&mut self, fact: Fact) {
+        let _ = fact;
+    }
+
     /// Writes what remains.
     ///
     /// # Errors
     ///
     /// What the target answers.
     fn finish(&mut self, target: &mut dyn Target) -> Result<()>;
+}
+
+/// Refuses an id that cannot be part of a file's name on every system.
+///
+/// # Errors
+///
+/// [`Error::InvalidId`].
+pub fn plain_name(id: &str) -> Result<()> {
+    let strange = |letter: char| letter.is_control() || "/\\:*?\"<>|".contains(letter);
+    let plain = !id.is_empty()
+        && id.len() <= 200
+        && !id.starts_with('.')
+        && !id.ends_with(['.', ' '])
+        && !id.contains(strange);
+    if plain {
+        return Ok(());
+    }
+    Err(Error::InvalidId {
+        what: "file name",
+        reason: "an id that is exported to a file of its own must be a plain file name".to_owned(),
+    })
 }

@@ -244,6 +244,11 @@ impl Store {
         })
     }
 
+    /// The record that something with this key was imported as.
+    pub(crate) fn imported(&self, key: &[u8; 20]) -> Result<Option<Uuid>> {
+        self.engine.read(|reader| reader.imported_uuid(key))
+    }
+
     /// The bytes of an imported file; None if there is no source with this number.
     pub(crate) fn source_bytes(&self, id: u64) -> Result<Option<SourceBytes<'_>>> {
         let entry = self.engine.read(|reader| reader.source(id))?;

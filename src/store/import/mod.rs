@@ -593,6 +593,11 @@ fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
 }
 
 impl Reader<'_> {
+    /// The record with this repeat key.
+    pub(super) fn imported_uuid(&mut self, key: &RepeatKey) -> Result<Option<Uuid>> {
+        Ok(self.imported(key)?.map(|place| Uuid::from_u128(place.uuid)))
+    }
+
     /// Where the record with this repeat key stands.
     fn imported(&mut self, key: &RepeatKey) -> Result<Option<RowPlace>> {
         let Some((import, uuid)) = self.import_key(key)? else {

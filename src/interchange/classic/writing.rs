@@ -1,0 +1,196 @@
+//! Facts → classic files.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::line::{Line, MetaLine};
+use super::markdown::HEAD;
+use crate::interchange::fact::{Fact, Kept, RowFact, RowNo};
+use crate::interchange::write::{Target, Writer, plain_name};
+use crate::{Error, Result, TranscriptMessage, TranscriptMeta};
+
+/// So much of an original is held at once.
+const PART_BYTES: u64 = 64 << 10;
+
+/// Writes each session into its file.
+#[derive(Default)]
+pub(super) struct ClassicWriter {
+    file: String,
+    /// The header, while it is still to be written.
+    meta: Option<TranscriptMeta>,
+    unended: bool,
+    /// The name of the file that the session was imported from, if that is not its stem.
+    raw: Option<String>,
+    /// Rows of the session, which a new context repeats.
+    rows: HashMap<RowNo, RowFact>,
+}
+
+#[derive(Serialize)]
+struct Headed {
+    #[serde(rename = "_meta")]
+    meta: MetaLine,
+}
+
+#[derive(Serialize)]
+struct CompactionLine {
+    kind: &'static str,
+    replacement: Vec<Line>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    ts: String,
+}
+
+#[derive(Serialize)]
+struct ToolsLine {
+    kind: &'static str,
+    tools: Value,
+}
+
+impl ClassicWriter {
+    fn put(&mut self, line: &impl Serialize, target: &mut dyn Target) -> Result<()> {
+        let mut text = serde_json::to_string(line).map_err(Error::other)?;
+        text.push('\n');
+        if std::mem::take(&mut self.unended) {
+            text.insert(0, '\n');
+        }
+        let file = target.file(&self.file)?;
+        file.write_all(text.as_bytes()).map_err(failed)
+    }
+
+    fn head(&mut self, target: &mut dyn Target) -> Result<()> {
+        match self.meta.take() {
+            Some(meta) => {
+                let meta = MetaLine::of(&meta);
+                self.put(&Headed { meta }, target)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn note(&mut self, fact: Fact) {
+        match fact {
+            Fact::Row(no, row) => {
+                self.rows.insert(no, *row);
+            }
+            Fact::Context(context) => {
+                for kept in context.rows {
+                    if let Kept::New(no, row) = kept {
+                        self.rows.insert(no, *row);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn line_of(row: &RowFact) -> Line {
+    Line::of(&row.message, &row.ts, row.iteration)
+}
+
+impl Writer for ClassicWriter {
+    fn write(&mut self, fact: Fact, target: &mut dyn Target) -> Result<()> {
+        if let Fact::Session(_, session) = fact {
+            self.head(target)?;
+            let stem = session.session.base_stem();
+            plain_name(&stem)?;
+            self.file = format!("session_raw/{stem}.jsonl");
+            let key = session.session.session_key.as_str();
+            let root = session.session.agent_id.is_none() && !session.session.is_subagent();
+            let raw = root && session.meta.thread_id.as_deref() != Some(key);
+            self.raw = (raw && plain_name(key).is_ok()).then(|| key.to_owned());
+            self.rows.clear();
+            self.unended = false;
+            self.meta = Some(session.meta);
+            return Ok(());
+        }
+        self.head(target)?;
+        match &fact {
+            Fact::Row(_, row) => self.put(&line_of(row), target)?,
+            Fact::Context(context) => {
+                let rows = context.rows.iter().filter_map(|kept| match kept {
+                    Kept::Row(no) => self.rows.get(no),
+                    Kept::New(_, row) => Some(row.as_ref()),
+                });
+                let line = CompactionLine {
+                    kind: "compaction",
+                    replacement: rows.map(line_of).collect(),
+                    ts: context.ts.clone(),
+                };
+                self.put(&line, target)?;
+            }
+            Fact::Tools { tools, .. } => {
+                let line = ToolsLine {
+                    kind: "tools",
+                    tools: tools.clone(),
+                };
+                self.put(&line, target)?;
+            }
+            Fact::Partial {
+                partial,
+                request_id,
+                ts,
+                ..
+            } => {
+                let mut row = TranscriptMessage::assistant(partial.content.as_str());
+                row.interrupted = true;
+                row.request_id.clone_from(request_id);
+                let mut line = Line::of(&row, ts, partial.iteration);
+                line.reasoning_content
+                    .clone_from(&partial.reasoning_content);
+                self.put(&line, target)?;
+            }
+            _ => {}
+        }
+        self.note(fact);
+        Ok(())
+    }
+
+    fn original(&mut self, bytes: &mut dyn Read, target: &mut dyn Target) -> Result<bool> {
+        let mut buffer = Vec::new();
+        let mut part = |buffer: &mut Vec<u8>| {
+            buffer.clear();
+            (&mut *bytes)
+                .take(PART_BYTES)
+                .read_to_end(buffer)
+                .map_err(failed)
+        };
+        part(&mut buffer)?;
+        // The older format is not written any more.
+        if buffer.trim_ascii_start().starts_with(HEAD.as_bytes()) {
+            return Ok(false);
+        }
+        if let Some(name) = self.raw.take() {
+            self.file = format!("session_raw/{name}.jsonl");
+        }
+        let file = target.file(&self.file)?;
+        while let Some(last) = buffer.last() {
+            self.unended = *last != b'\n';
+            file.write_all(&buffer).map_err(failed)?;
+            part(&mut buffer)?;
+        }
+        self.meta = None;
+        Ok(true)
+    }
+
+    fn known(&mut self, fact: Fact) {
+        self.note(fact);
+    }
+
+    fn finish(&mut self, target: &mut dyn Target) -> Result<()> {
+        self.head(target)
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::Io {
+            what: "writing an export".to_owned(),
+            source: Arc::new(error),
+        },
+    }
+}
