@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::codec::Codec;
 use super::emit::{Emit, Sink};
 use super::fact::{CallId, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo, SessionNo};
+use super::native;
 use super::registry::failed;
 use super::report::FileReport;
 use super::source::Source;
@@ -51,6 +52,9 @@ impl Store {
         codec: &dyn Codec,
         companions: bool,
     ) -> Result<FileReport> {
+        if codec.restores() {
+            return native::restore(self, path, input);
+        }
         let import = self.begin_import()?;
         let chunks = RefCell::new(ChunkWriter::new(&import));
         let failure = RefCell::new(None);

@@ -65,6 +65,7 @@ pub mod emit;
 pub mod fact;
 pub mod framing;
 mod import;
+pub mod native;
 pub mod openai;
 pub mod quarantine;
 pub mod registry;
@@ -84,6 +85,7 @@ pub use fact::{
     CallFact, CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo,
     SessionFact, SessionNo,
 };
+pub use native::ExportReport;
 pub use quarantine::{BadClass, BadLine};
 pub use registry::{codec, codecs, detect, detect_file, files, inspect};
 pub use report::FileReport;

@@ -10,6 +10,7 @@ use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
 use super::emit::Emit;
+use super::native::Native;
 use super::report::FileReport;
 use super::source::Source;
 use super::tally::Tally;
@@ -18,7 +19,7 @@ use crate::{Error, Result};
 /// Every codec. Of two that are equally sure of a file the first reads it.
 #[must_use]
 pub fn codecs() -> &'static [&'static dyn Codec] {
-    &[&ClaudeCode, &Codex, &Chat]
+    &[&Native, &ClaudeCode, &Codex, &Chat]
 }
 
 /// The codec with this name.

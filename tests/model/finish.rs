@@ -1,5 +1,5 @@
 //! What is checked at the end of a sequence: everything that was compared on the way, the records as they lie in the
-//! log, the lists, and every way to sum spend.
+//! log, the lists, every way to sum spend, and that all of it can be exported and imported.
 
 use super::diff::Checked;
 use super::pair::Pair;
@@ -16,6 +16,7 @@ impl Pair {
         }
         self.check_sessions()?;
         self.check_threads()?;
-        self.check_spend()
+        self.check_spend()?;
+        self.check_native()
     }
 }

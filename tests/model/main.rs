@@ -20,6 +20,7 @@ mod expect;
 mod finish;
 mod generate;
 mod lists;
+mod native;
 mod op;
 mod pair;
 mod records;
@@ -32,6 +33,8 @@ mod spend;
 mod stems;
 mod tokens;
 mod values;
+#[path = "../support/whole.rs"]
+mod whole;
 mod world;
 
 use std::num::NonZero;

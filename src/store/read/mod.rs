@@ -2,6 +2,7 @@
 
 pub(super) mod context;
 pub(super) mod display;
+pub(super) mod image;
 mod imports;
 pub(super) mod lists;
 pub(super) mod lookup;

@@ -208,7 +208,7 @@ impl Reader<'_> {
     }
 
     /// The sessions below `roots` at any depth, written or not.
-    fn descendants(&self, roots: &[u64]) -> Result<Vec<u64>> {
+    pub(super) fn descendants(&self, roots: &[u64]) -> Result<Vec<u64>> {
         let table = self
             .transaction
             .open_table(tables::CHILDREN)
