@@ -371,7 +371,7 @@ impl Restore<'_> {
             }
             sources.push(number(id)?);
         }
-        let spent = entry.spent.into_iter();
+        let by_agent = entry.spent.into_iter();
         self.restored.transcripts.push(RestoredTranscript {
             transcript: open.number,
             session: entry.stem,
@@ -379,7 +379,7 @@ impl Restore<'_> {
             incarnation,
             created_at: entry.created,
             head,
-            spent: spent.map(|it| it.counted(0)).collect(),
+            spent: by_agent.map(|it| it.counted(0)).collect(),
             keys: open.keys,
             sources,
         });
