@@ -3,6 +3,13 @@
 //! The files are not part of the project. The test looks for them in `../shared/corpus`, or where `TRANSCRIPT_CORPUS`
 //! says, and says so when they are not there.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 use std::path::PathBuf;
 
 use serde_json::Value;

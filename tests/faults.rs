@@ -192,7 +192,7 @@ fn a_sync_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work(
 #[test]
 fn a_read_that_fails_once_leaves_its_turn_whole_or_absent_and_the_store_at_work() {
     let struck = play_all(
-        stride(43),
+        stride(151),
         |disk, nth| disk.fail_once(DiskCall::Read, nth),
         true,
     );

@@ -1,5 +1,12 @@
 //! What importing promises: whole or not at all, each thing once, the same totals in any order, the same bytes back.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 use std::io::{self, Read};
 use std::path::PathBuf;
 

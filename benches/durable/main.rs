@@ -1,214 +1,211 @@
-//! Durable turns a second and the time to resume, beside what hosts use instead, on the same disk in the same run.
+//! Durable turns a second, beside what hosts use instead, on the same disk in the same run.
 //!
 //! ```text
-//! cargo bench --manifest-path benches/Cargo.toml --bench durable -- [--quick] [--dir PATH]
+//! cargo bench --manifest-path benches/Cargo.toml --bench durable -- [--quick] [--json] [--dir PATH]
 //! ```
 //!
 //! A turn is 6 records of 2 KB of text on average, with UUIDs, a head, a header and spend, and is durable when its call
-//! returns. All stores of a round run one after the other, so that a disk that gets slower does so for all; a line gives
-//! the median over the rounds. The last two columns are ratios: `append_turn` and `append_rows` to the line's own store,
-//! and so in the last line the fraction of what the disk can do. `--quick` is for a look whether it works: its figures
-//! mean little.
+//! returns. One thread a session writes as fast as it can. All stores of a round run one after the other, so that a disk
+//! that gets slower does so for all; a line gives the medians over the rounds. A round ends with a checkpoint, whose
+//! time counts. See `docs/performance.md`.
 
-mod counted;
-mod files;
-mod measure;
-mod ours;
-mod peer;
-mod resume;
-mod sqlite;
-mod work;
+mod curve;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use measure::{Round, median, quantile};
-use peer::{Kind, Result};
-use work::{RECORDS, TURNS_OF_A_SESSION, Turn};
+use common::command::Command;
+use common::corpus::Text;
+use common::counted::Counters;
+use common::measure::{self, Round, median, of_rounds, quantile};
+use common::ours::{LIVE, Ours, Way};
+use common::peer::{Kind, Peer, load_all};
+use common::places::scratch;
+use common::report::{Cell, Report, Table, time};
+use common::work::{self, RECORDS};
+use common::{Result, engine, files, fjall, ours, sqlite};
+use rand::{SeedableRng as _, rngs::StdRng};
+use transcript_redb::Store;
 
-const HELP: &str = "\
-durable - durable turns a second and the time to resume, beside SQLite, JSONL and the raw disk
+const ABOUT: &str = "\
+durable - durable turns a second, beside SQLite, fjall, JSONL and the raw disk
 
-  --quick      few turns, one round: whether it works, not how fast it is
-  --dir PATH   write there (default: cargo's target folder)";
-
-/// How much is written.
-struct Plan {
-    rounds: usize,
-    /// Threads, and sessions of each. Every session gets [`TURNS_OF_A_SESSION`] turns.
-    loads: [(usize, usize); 3],
-    messages: usize,
-    readings: usize,
-}
-
-const FULL: Plan = Plan {
-    rounds: 5,
-    loads: [(1, 150), (8, 30), (64, 8)],
-    messages: 10_000,
-    readings: 15,
-};
-
-const QUICK: Plan = Plan {
-    rounds: 1,
-    loads: [(1, 5), (8, 1), (64, 1)],
-    messages: 1_000,
-    readings: 3,
-};
+sections: \"1 session\", \"8 sessions\", \"64 sessions\", \"512 sessions\", \"curve\"";
 
 fn main() -> Result<()> {
-    let mut plan = FULL;
-    let mut folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let mut arguments = lexopt::Parser::from_env();
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            lexopt::Arg::Long("quick") => plan = QUICK,
-            lexopt::Arg::Long("dir") => folder = arguments.value()?.into(),
-            // Cargo says so of its own accord.
-            lexopt::Arg::Long("bench") => {}
-            lexopt::Arg::Long("help") => {
-                println!("{HELP}");
-                return Ok(());
-            }
-            other => return Err(other.unexpected().into()),
+    let Some(command) = Command::read(ABOUT)? else {
+        return Ok(());
+    };
+    let text = Text::load();
+    let mut report = Report::new("durable", command.json, &text.source, &command.folder);
+    let sample = work::rows(100 * RECORDS, text, &mut StdRng::seed_from_u64(1));
+    report.fact(
+        "a turn",
+        &format!(
+            "{RECORDS} records of {} bytes of text on average",
+            work::text_bytes(&sample) / sample.len()
+        ),
+    );
+    let sessions: &[usize] = command.pick(&[1, 8, 64, 512], &[1, 8]);
+    for &sessions in sessions {
+        let plural = if sessions == 1 { "" } else { "s" };
+        let name = format!("{sessions} session{plural}");
+        if command.wants(&name) {
+            turns(&command, text, &mut report, sessions, &name)?;
         }
     }
-    run(&plan, &folder)
-}
-
-fn run(plan: &Plan, folder: &Path) -> Result<()> {
-    let turns = work::turns(64);
-    let texts = turns.iter().flat_map(|turn| &turn.rows);
-    let bytes: usize = texts.map(|row| row.content.len()).sum();
-    println!(
-        "a turn: {RECORDS} records of {} bytes of text on average; in {}; medians of {} rounds",
-        bytes / (turns.len() * RECORDS),
-        folder.display(),
-        plan.rounds,
-    );
-    for (threads, sessions_of_a_thread) in plan.loads {
-        durable_turns(plan, folder, &turns, threads, sessions_of_a_thread)?;
+    if command.wants("curve") {
+        curve::run(&command, text, &mut report)?;
     }
-    resume(plan, folder, &turns)
+    report.finish()
 }
 
-/// A new folder that goes with its guard.
-fn scratch(folder: &Path) -> Result<tempfile::TempDir> {
-    Ok(tempfile::Builder::new()
-        .prefix("durable-")
-        .tempdir_in(folder)?)
+/// Gives every session its first rows.
+fn preload(peer: &dyn Peer, text: &Text, sessions: usize) -> Result<()> {
+    let sessions: Vec<_> = (0..sessions).map(|session| (session, LIVE)).collect();
+    load_all(peer, text, &sessions)
 }
 
-fn durable_turns(
-    plan: &Plan,
-    folder: &Path,
-    turns: &[Turn],
-    threads: usize,
-    sessions_of_a_thread: usize,
-) -> Result<()> {
-    let mut kinds = vec![ours::APPEND_TURN, ours::APPEND_ROWS, sqlite::ONE_CONNECTION];
-    if threads > 1 {
+fn kinds(command: &Command, sessions: usize) -> Vec<Kind> {
+    let mut kinds = vec![ours::APPEND_TURN, ours::APPEND_ROWS];
+    if engine::RELAXES {
+        kinds.push(ours::APPEND_ROWS_RELAXED);
+    }
+    kinds.push(sqlite::ONE_CONNECTION);
+    // With hundreds of connections most of the time goes into waiting for the lock in the file.
+    if (2..=64).contains(&sessions) {
         kinds.push(sqlite::CONNECTION_PER_THREAD);
     }
-    kinds.extend([files::JSONL, files::RAW]);
+    kinds.extend([fjall::FJALL, files::JSONL, files::RAW]);
+    kinds.retain(|kind| command.wants_store(kind.name));
+    kinds
+}
 
+fn turns(
+    command: &Command,
+    text: &Text,
+    report: &mut Report,
+    sessions: usize,
+    name: &str,
+) -> Result<()> {
+    let duration = command.time(30.0, 0.1);
+    let kinds = kinds(command, sessions);
     let mut rounds: Vec<Vec<Round>> = kinds.iter().map(|_| Vec::new()).collect();
     let mut syncs = Vec::new();
-    for _ in 0..plan.rounds {
-        let probe = scratch(folder)?;
-        syncs.extend(measure::disk_syncs(probe.path())?);
+    for _ in 0..command.rounds(3) {
         for (kind, rounds) in kinds.iter().zip(&mut rounds) {
-            let place = scratch(folder)?;
-            let peer = (kind.make)(place.path(), turns, threads * sessions_of_a_thread)?;
-            rounds.push(measure::round(
-                &*peer,
-                turns,
-                threads,
-                sessions_of_a_thread,
-            )?);
+            syncs.extend(measure::disk_syncs(&command.folder)?);
+            let place = scratch(&command.folder)?;
+            let peer = (kind.open)(place.path())?;
+            preload(&*peer, text, sessions)?;
+            rounds.push(measure::round(&*peer, text, sessions, duration)?);
         }
     }
-    let place = scratch(folder)?;
-    let counted = counted::per_turn(place.path(), turns, threads, sessions_of_a_thread)?;
-
     syncs.sort_unstable();
-    let each = sessions_of_a_thread * TURNS_OF_A_SESSION;
-    println!("\ndurable turns, {threads} session(s) at a time, {each} turns each");
-    println!(
+
+    let mut table = Table::new(
+        format!("durable turns, {name} at a time"),
+        &[
+            "",
+            "turns/s",
+            "lowest",
+            "highest",
+            "p50",
+            "p99",
+            "checkpoint",
+            "written/turn",
+            "syncs/turn",
+            "append_turn to it",
+            "append_rows to it",
+            "of raw",
+        ],
+    );
+    table.note(format!(
         "the disk alone: overwrite of 4 KiB + fdatasync {} (p99 {})",
         time(quantile(&syncs, 0.5)),
         time(quantile(&syncs, 0.99))
+    ));
+    table.note(format!(
+        "{} s a round, medians of {} rounds; append_turn has {LIVE} live rows on average, and one turn in 17 compacts",
+        duration.as_secs_f64(),
+        command.rounds(3)
+    ));
+    let speeds = kinds.iter().zip(&rounds);
+    let speeds = Speeds(
+        speeds
+            .map(|(kind, rounds)| (kind.name, speed(rounds)))
+            .collect(),
     );
-    print_rounds(&kinds, &rounds);
-    for (kind, (syncs, bytes)) in kinds.iter().zip(counted) {
-        println!(
-            "{}: {syncs:.2} syncs and {:.1} KiB written a turn",
-            kind.name,
-            bytes / 1024.0
-        );
-    }
-    Ok(())
-}
-
-/// One line a store; behind it, how many times as many turns our two ways make.
-fn print_rounds(kinds: &[Kind], rounds: &[Vec<Round>]) {
-    let speed = |rounds: &[Round]| median(rounds.iter().map(|round| round.turns_per_second));
-    let speeds: Vec<f64> = rounds.iter().map(|rounds| speed(rounds)).collect();
-    println!(
-        "{:34} {:>9} {:>19} {:>9} {:>9} {:>10} {:>12} {:>12}",
-        "", "turns/s", "(lowest-highest)", "p50", "p99", "KiB/turn", "append_turn:", "append_rows:"
-    );
-    for ((kind, rounds), own) in kinds.iter().zip(rounds).zip(&speeds) {
-        let all = || rounds.iter().map(|round| round.turns_per_second);
-        let at = |share| {
-            let micros = rounds
-                .iter()
-                .map(|round| quantile(&round.latencies, share).as_secs_f64());
-            time(Duration::from_secs_f64(median(micros)))
+    for (kind, rounds) in kinds.iter().zip(&rounds) {
+        let counted = match kind.name {
+            name if name == ours::APPEND_TURN.name => {
+                Some(counted(command, text, sessions, Way::Turns)?)
+            }
+            name if name == ours::APPEND_ROWS.name => {
+                Some(counted(command, text, sessions, Way::Rows)?)
+            }
+            _ => None,
         };
-        let written = median(rounds.iter().filter_map(|round| round.written)) / 1024.0;
-        let [turn, row] = [0, 1].map(|ours| speeds.get(ours).copied().unwrap_or(f64::NAN) / own);
-        println!(
-            "{:34} {own:>9.0} {:>19} {:>9} {:>9} {written:>10.1} {turn:>11.2}x {row:>11.2}x",
-            kind.name,
-            format!(
-                "({:.0}-{:.0})",
-                all().fold(f64::INFINITY, f64::min),
-                all().fold(0.0, f64::max)
-            ),
-            at(0.5),
-            at(0.99),
-        );
+        table.row(line(kind, rounds, &speeds, counted));
     }
-}
-
-fn resume(plan: &Plan, folder: &Path, turns: &[Turn]) -> Result<()> {
-    let place = scratch(folder)?;
-    let readings = resume::read(place.path(), turns, plan.messages, plan.readings)?;
-    println!(
-        "\nresume of {} messages that lie among three other sessions, warm, median of {}",
-        plan.messages, plan.readings
-    );
-    let ours = readings
-        .first()
-        .map_or(Duration::ZERO, |reading| quantile(&reading.times, 0.5));
-    for reading in &readings {
-        let middle = quantile(&reading.times, 0.5);
-        println!(
-            "{:34} {:>9} (p99 {}) {:>7.2}x the time of read_session",
-            reading.name,
-            time(middle),
-            time(quantile(&reading.times, 0.99)),
-            middle.as_secs_f64() / ours.as_secs_f64()
-        );
-    }
+    report.table(&table);
     Ok(())
 }
 
-fn time(time: Duration) -> String {
-    let micros = time.as_secs_f64() * 1e6;
-    if micros < 1_000.0 {
-        format!("{micros:.0} us")
-    } else {
-        format!("{:.2} ms", micros / 1_000.0)
+fn speed(rounds: &[Round]) -> f64 {
+    median(rounds.iter().map(|round| round.turns_per_second))
+}
+
+/// Turns a second of each store.
+struct Speeds(Vec<(&'static str, f64)>);
+
+impl Speeds {
+    fn of(&self, kind: &Kind) -> f64 {
+        let found = self.0.iter().find(|(name, _)| *name == kind.name);
+        found.map_or(f64::NAN, |(_, speed)| *speed)
     }
+}
+
+fn line(kind: &Kind, rounds: &[Round], speeds: &Speeds, counted: Option<(f64, f64)>) -> Vec<Cell> {
+    let own = speeds.of(kind);
+    let all = || rounds.iter().map(|round| round.turns_per_second);
+    let latencies = || rounds.iter().map(|round| &round.latencies);
+    let checkpoint = rounds.iter().map(|round| round.checkpoint.as_secs_f64());
+    let written = median(rounds.iter().filter_map(|round| round.written));
+    let syncs = counted.map(|(syncs, _)| syncs).or(kind.syncs);
+    let mut cells = vec![
+        kind.name.into(),
+        Cell::Number(own, 0),
+        Cell::Number(all().fold(f64::INFINITY, f64::min), 0),
+        Cell::Number(all().fold(0.0, f64::max), 0),
+        Cell::seconds(of_rounds(latencies(), 0.5)),
+        Cell::seconds(of_rounds(latencies(), 0.99)),
+        Cell::seconds(median(checkpoint)),
+        Cell::Bytes(counted.map_or(written, |(_, bytes)| bytes)),
+        syncs.map_or(Cell::None, |syncs| Cell::Number(syncs, 2)),
+    ];
+    let ours = [ours::APPEND_TURN, ours::APPEND_ROWS];
+    cells.extend(ours.map(|ours| Cell::ratio(speeds.of(&ours), own)));
+    cells.push(Cell::ratio(own, speeds.of(&files::RAW)));
+    cells
+}
+
+/// Syncs and bytes written a turn, of both files, counted in a round of its own; the checkpoint's among them.
+fn counted(command: &Command, text: &Text, sessions: usize, way: Way) -> Result<(f64, f64)> {
+    let place = scratch(&command.folder)?;
+    let counters = Counters::default();
+    let store = counters.open(Store::builder(), place.path())?;
+    let peer = Ours { store, way };
+    preload(&peer, text, sessions)?;
+    let before = counters.all();
+    let time = command.time(30.0, 0.1).min(Duration::from_secs(10));
+    let round = measure::round(&peer, text, sessions, time)?;
+    let work = counters.all().since(before);
+    let turns = round.turns as f64;
+    Ok((work.syncs as f64 / turns, work.bytes as f64 / turns))
+}
+
+/// Opens a store of ours alone in a new folder.
+fn alone(folder: &Path) -> Result<Store> {
+    Ok(Store::open(folder.join("transcripts.redb"))?)
 }

@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn an_over_long_line_is_skipped_and_the_next_is_read() {
-        let text = [&[b'x'; 200_000][..], b"\r\nok\n", &[b'y'; 11]].concat();
+        let text = [&vec![b'x'; 200_000][..], b"\r\nok\n", &[b'y'; 11]].concat();
         let found = lines(&text, 10);
         assert_eq!(found.len(), 3);
         assert!(found[0].0.over_long && found[0].1.is_empty());

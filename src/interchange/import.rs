@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use super::codec::Codec;
 use super::emit::{Emit, Sink};
-use super::fact::{CallId, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo, SessionNo};
+use super::fact::{
+    CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo, SessionNo,
+};
 use super::native;
 use super::registry::failed;
 use super::report::FileReport;
@@ -175,6 +177,46 @@ impl Importing<'_> {
         }
     }
 
+    /// Replaces a context; codecs name its rows by their numbers.
+    fn context(&mut self, context: ContextFact) -> Result<()> {
+        let session = self.session(context.session)?;
+        let mut numbers = Vec::new();
+        let mut rows = Vec::new();
+        for kept in context.rows {
+            match kept {
+                Kept::Row(no) => {
+                    if let Some(at) = self.at(no) {
+                        rows.push(ContextRow::Kept(at));
+                        numbers.push(None);
+                    }
+                }
+                Kept::New(no, row) => {
+                    rows.push(ContextRow::New(Box::new(self.row(*row))));
+                    numbers.push(Some(no));
+                }
+            }
+        }
+        let before = self.import.added().contexts;
+        let key = key_of(context.key, context.place);
+        let places = self.import.context(
+            session,
+            key,
+            rows,
+            context.metadata.as_ref(),
+            &context.ts,
+            context.uuid,
+        )?;
+        if context.reason == ContextReason::Compaction {
+            self.compactions += self.import.added().contexts - before;
+        }
+        for (no, at) in numbers.into_iter().zip(places) {
+            if let Some(no) = no {
+                self.set(no, at);
+            }
+        }
+        Ok(())
+    }
+
     fn at(&self, no: RowNo) -> Option<usize> {
         self.rows.get(usize::try_from(no.0).ok()?).copied()
     }
@@ -218,43 +260,7 @@ impl Sink for Importing<'_> {
                 let at = self.import.row(session, row)?;
                 self.set(no, at);
             }
-            Fact::Context(context) => {
-                let session = self.session(context.session)?;
-                let mut numbers = Vec::new();
-                let mut rows = Vec::new();
-                for kept in context.rows {
-                    match kept {
-                        Kept::Row(no) => {
-                            if let Some(at) = self.at(no) {
-                                rows.push(ContextRow::Kept(at));
-                                numbers.push(None);
-                            }
-                        }
-                        Kept::New(no, row) => {
-                            rows.push(ContextRow::New(self.row(*row)));
-                            numbers.push(Some(no));
-                        }
-                    }
-                }
-                let before = self.import.added().contexts;
-                let key = key_of(context.key, context.place);
-                let places = self.import.context(
-                    session,
-                    key,
-                    rows,
-                    context.metadata.as_ref(),
-                    &context.ts,
-                    context.uuid,
-                )?;
-                if context.reason == ContextReason::Compaction {
-                    self.compactions += self.import.added().contexts - before;
-                }
-                for (no, at) in numbers.into_iter().zip(places) {
-                    if let Some(no) = no {
-                        self.set(no, at);
-                    }
-                }
-            }
+            Fact::Context(context) => self.context(*context)?,
             Fact::Tools {
                 session,
                 tools,

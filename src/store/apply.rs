@@ -3,6 +3,7 @@
 //! Applying decides nothing that a caller could be told: a change was planned completely before it came here. What is
 //! given here (positions, stem ids, name ids) follows from the tables and the order of the changes alone.
 
+mod blobs;
 mod import;
 mod restore;
 
@@ -20,6 +21,8 @@ use super::head::{
 };
 use super::journal::Ledger;
 use super::tables::{self, HourKey, SpendKey, id_key};
+pub(super) use blobs::Blobs;
+
 use crate::session::{
     bounded, chain_digest, fnv128_u128, is_subagent_stem, parent_part, split_generation,
 };
@@ -91,6 +94,7 @@ struct Writer<'t> {
     names: Names<'t>,
     index: Index<'t>,
     spend: Spend<'t>,
+    blobs: Blobs<'t>,
     next_position: u64,
     /// Heads that this group touched; they are written once.
     heads: HashMap<u64, Transcript>,
@@ -134,6 +138,7 @@ impl<'t> Writer<'t> {
             names: Names::open(transaction, seed)?,
             index: Index::open(transaction)?,
             spend: Spend::open(transaction)?,
+            blobs: Blobs::open(transaction)?,
             heads: HashMap::new(),
         })
     }
@@ -232,6 +237,9 @@ impl<'t> Writer<'t> {
         self.log
             .insert(position, record.bytes.as_slice())
             .map_err(storage_error)?;
+        for blob in &record.blobs {
+            self.blobs.add(blob)?;
+        }
         self.records_by_uuid
             .insert(record.uuid, position)
             .map_err(storage_error)?;
@@ -293,6 +301,7 @@ impl<'t> Writer<'t> {
                 .map_err(storage_error)?;
         }
         self.spend.flush()?;
+        self.blobs.flush()?;
         let state = self.state.encode()?;
         self.store
             .insert("state", state.as_slice())

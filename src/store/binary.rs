@@ -34,6 +34,42 @@ pub(super) fn encode_into<T: bincode::Encode>(value: &T, out: &mut Vec<u8>) -> R
         .map_err(Error::other)
 }
 
+/// Bytes in the making, and where among them long strings and byte strings stand.
+#[derive(Debug)]
+pub(super) struct Noting {
+    pub(super) bytes: Vec<u8>,
+    pub(super) long: Vec<std::ops::Range<usize>>,
+    threshold: usize,
+}
+
+impl Noting {
+    /// Notes what is at least `threshold` bytes long.
+    pub(super) fn new(capacity: usize, threshold: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(capacity),
+            long: Vec::new(),
+            threshold,
+        }
+    }
+
+    /// Appends the encoding of `value`.
+    pub(super) fn encode<T: bincode::Encode>(&mut self, value: &T) -> Result<()> {
+        bincode::encode_into_writer(value, self, config()).map_err(Error::other)
+    }
+}
+
+impl bincode::enc::write::Writer for Noting {
+    fn write(&mut self, bytes: &[u8]) -> std::result::Result<(), bincode::error::EncodeError> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        // bincode writes a string in one go.
+        if bytes.len() >= self.threshold {
+            self.long.push(start..self.bytes.len());
+        }
+        Ok(())
+    }
+}
+
 /// The encoding of `value` with its checksum.
 pub(super) fn encode<T: bincode::Encode>(value: &T) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(256);

@@ -18,7 +18,7 @@ use super::database::{Database, Identity, MakeBackend, io, is_unfinished};
 use super::engine::{Engine, Parts};
 use super::environment::{Environment, System};
 use super::head::StoreState;
-use super::journaled::{JournalFile, Journaled, Pace, Place};
+use super::journaled::{JournalFile, JournalParts, Journaled, Pace};
 use super::lock::{DatabaseLock, Locks, StoreLock, beside, private};
 use super::pending::Sessions;
 use crate::{Error, Result};
@@ -43,13 +43,26 @@ pub enum Durability {
     Eventual,
 }
 
-/// How records are compressed.
+/// How records are compressed as they are written. [`Store::compact`] packs them more tightly later, whatever this
+/// says.
+///
+/// Measured on the strings of real transcripts (18 MB of JSONL, lognormal with a median of 900 bytes, all rows live), as
+/// bytes on disk and time of a resume, relative to the JSONL and its typed parse:
+///
+/// | | on disk | resume |
+/// |---|---|---|
+/// | `None` | 1.07 | 0.5 to 0.6 |
+/// | `Lz4` | 0.6 | 0.7 to 0.9 |
+/// | either, after a compaction | 0.6 | 0.7 to 0.9 |
+/// | either, after a compaction, nearly all rows history | 0.3 | |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Compression {
-    /// Not at all.
+    /// Not at all: a resume is fastest.
     #[default]
     None,
+    /// With lz4, where that saves a quarter: records of 512 bytes and more, and large content.
+    Lz4,
 }
 
 /// Options of a store. Each has a default that suits most hosts.
@@ -60,6 +73,7 @@ pub struct StoreBuilder {
     checkpoint_bytes: u64,
     checkpoint_interval: Duration,
     record_limit: u64,
+    compression: Compression,
     read_only: bool,
     environment: Arc<dyn Environment>,
 }
@@ -72,6 +86,7 @@ impl fmt::Debug for StoreBuilder {
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("checkpoint_interval", &self.checkpoint_interval)
             .field("record_limit", &self.record_limit)
+            .field("compression", &self.compression)
             .field("read_only", &self.read_only)
             .finish_non_exhaustive()
     }
@@ -85,6 +100,7 @@ impl Default for StoreBuilder {
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             checkpoint_interval: DEFAULT_CHECKPOINT_INTERVAL,
             record_limit: DEFAULT_RECORD_LIMIT,
+            compression: Compression::None,
             read_only: false,
             environment: Arc::new(System),
         }
@@ -118,11 +134,10 @@ impl StoreBuilder {
         self
     }
 
-    /// How records are compressed. [`Compression::None`] is the only way so far.
-    pub fn compression(self, compression: Compression) -> Self {
-        match compression {
-            Compression::None => self,
-        }
+    /// How records are compressed as they are written. What is stored already stays as it is and readable.
+    pub fn compression(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
     }
 
     /// Bytes of a record, encoded; a larger one is [`Error::TooLarge`]. 256 MiB unless set, 512 MiB at most.
@@ -293,10 +308,10 @@ impl StoreBuilder {
         make: impl Fn(StoreFile) -> std::io::Result<Box<dyn Backend>> + Send + Sync + 'static,
     ) -> Result<Store> {
         let make = Arc::new(make);
-        let [opened, made, discarded] = [(); 3].map(|()| Arc::clone(&make));
+        let [opened, created, discarded] = [(); 3].map(|()| Arc::clone(&make));
         let journal = JournalFile {
             open: Box::new(move || opened(StoreFile::Journal)),
-            make: Box::new(move || made(StoreFile::Journal)),
+            make: Box::new(move || created(StoreFile::Journal)),
             discard: Box::new(move || discarded(StoreFile::Journal)?.set_len(0)),
         };
         let make: MakeBackend = Box::new(move || make(StoreFile::Database));
@@ -336,13 +351,13 @@ impl StoreBuilder {
                     checkpoint_interval: self.checkpoint_interval,
                 };
                 let environment = Arc::clone(&self.environment);
-                let place = Place {
+                let parts = JournalParts {
                     database: Arc::clone(&database),
                     environment,
                     pace,
                     file,
                 };
-                Journaled::recover(place, recovered, &mut identity, &sessions)
+                Journaled::recover(parts, recovered, &mut identity, &sessions)
             })
             .transpose()?;
         let engine = Engine::new(
@@ -351,6 +366,7 @@ impl StoreBuilder {
                 destination,
                 read_only: self.read_only,
                 record_limit: self.record_limit,
+                compression: self.compression,
                 environment: self.environment,
                 database,
                 journaled,

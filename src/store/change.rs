@@ -6,6 +6,7 @@
 use bincode::{BorrowDecode, Decode, Encode};
 
 use super::binary;
+use super::blob::NewBlob;
 use super::head::{Head, SessionParts, Totals};
 use super::import::step::ImportStep;
 use crate::Result;
@@ -14,7 +15,7 @@ use crate::Result;
 #[derive(Debug, Encode, BorrowDecode)]
 pub(super) enum Change {
     /// What a host's call does.
-    Turn(TurnChange),
+    Turn(Box<TurnChange>),
     /// A step of an import.
     Import(ImportStep),
 }
@@ -62,6 +63,8 @@ pub(super) struct NewRecord {
     pub(super) uuid: u128,
     /// The whole envelope.
     pub(super) bytes: Vec<u8>,
+    /// The large content that was cut out of it, once for each reference.
+    pub(super) blobs: Vec<NewBlob>,
     /// The idempotency key that the row holds.
     pub(super) key: Option<String>,
     /// The usage that it adds to the totals.
@@ -82,6 +85,13 @@ pub(super) struct CountedUsage {
 
 /// The version of a change's encoding; it stands first in it.
 const FORMAT: u8 = 0;
+
+impl NewRecord {
+    fn weight(&self) -> usize {
+        let blobs = self.blobs.iter().map(|blob| 64 + blob.bytes.len());
+        128 + self.bytes.len() + blobs.sum::<usize>()
+    }
+}
 
 impl Change {
     /// The payload of its frame in the journal, which has a checksum of its own.
@@ -106,7 +116,7 @@ impl Change {
         match self {
             Self::Turn(change) => {
                 let records = change.records.iter();
-                1024 + records.map(|it| 128 + it.bytes.len()).sum::<usize>()
+                1024 + records.map(NewRecord::weight).sum::<usize>()
             }
             Self::Import(step) => 1024 + step.weight(),
         }

@@ -39,8 +39,6 @@ pub(super) struct Tables {
     stalled: Option<Stalled>,
     /// Counts what the applier tried.
     attempts: u64,
-    /// Somebody needs the applier to try again.
-    retry: bool,
     pub(super) closing: bool,
 }
 
@@ -51,6 +49,8 @@ struct Stalled {
     /// Another attempt will not mend it.
     failed: bool,
     last_try: Instant,
+    /// Somebody needs another attempt.
+    retry: bool,
 }
 
 impl Tables {
@@ -67,7 +67,6 @@ impl Tables {
             clean,
             stalled: None,
             attempts: 0,
-            retry: false,
             closing: false,
         }
     }
@@ -83,6 +82,7 @@ impl Tables {
             error,
             failed: true,
             last_try: Instant::now(),
+            retry: false,
         });
     }
 
@@ -147,11 +147,11 @@ impl Journaled {
             let done = guarded(|| self.step(checkpoint));
             let mut tables = self.tables();
             tables.attempts += 1;
-            tables.retry = false;
             tables.stalled = done.err().map(|error| Stalled {
                 failed: !needs_reopening(&error),
                 error,
                 last_try: Instant::now(),
+                retry: false,
             });
             drop(tables);
             self.moved.notify_all();
@@ -165,7 +165,9 @@ impl Journaled {
             if tables.closing {
                 return None;
             }
-            if tables.stalled.is_some() && !tables.retry {
+            let stalled = tables.stalled.as_ref();
+            let retry = stalled.is_some_and(|stalled| stalled.retry);
+            if stalled.is_some() && !retry {
                 tables = self.wait(tables);
                 continue;
             }
@@ -178,7 +180,7 @@ impl Journaled {
             let behind = tables
                 .last_uncovered()
                 .is_some_and(|last| last > tables.applied);
-            if checkpoint || tables.retry || behind {
+            if checkpoint || retry || behind {
                 return Some(checkpoint);
             }
             tables = match waited {
@@ -369,13 +371,12 @@ impl Journaled {
 
     /// Lets the applier try again, unless it did just now.
     pub(super) fn try_later(&self) {
-        let mut tables = self.tables();
-        let due = tables
-            .stalled
-            .as_ref()
-            .is_some_and(|stalled| !stalled.failed && stalled.last_try.elapsed() >= RECOVERY_PAUSE);
-        if due && !tables.retry {
-            tables.retry = true;
+        if let Some(stalled) = &mut self.tables().stalled
+            && !stalled.failed
+            && !stalled.retry
+            && stalled.last_try.elapsed() >= RECOVERY_PAUSE
+        {
+            stalled.retry = true;
             self.moved.notify_all();
         }
     }
@@ -383,11 +384,11 @@ impl Journaled {
     /// Lets the applier try again, unless it did just now, and waits for what comes of it.
     fn try_again<'t>(&self, mut tables: MutexGuard<'t, Tables>) -> Result<MutexGuard<'t, Tables>> {
         let attempts = tables.attempts;
-        if let Some(stalled) = &tables.stalled {
+        if let Some(stalled) = &mut tables.stalled {
             if stalled.failed || stalled.last_try.elapsed() < RECOVERY_PAUSE {
                 return Err(stalled.error.clone());
             }
-            tables.retry = true;
+            stalled.retry = true;
             self.moved.notify_all();
         }
         while tables.attempts == attempts && tables.stalled.is_some() {

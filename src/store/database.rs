@@ -5,6 +5,7 @@
 //! redb database; they hold the store, which closes and re-opens the database when the next call needs it.
 
 mod failure;
+mod gate;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,9 @@ use redb::{
     ReadTransaction, ReadableDatabase as _, ReadableTable as _, TableError, WriteTransaction,
 };
 
-use failure::{commit_error, damaged, database_error, foreign};
+use failure::{commit_error, compaction_error, damaged, database_error, foreign};
+use gate::Gate;
+
 pub(super) use failure::{
     guarded, io, is_the_file, needs_reopening, storage_error, table_error, transaction_error,
 };
@@ -101,6 +104,8 @@ pub(super) struct Database {
     cache_bytes: usize,
     read_only: bool,
     open: RwLock<Option<Open>>,
+    /// Reads and writes go through it; a compaction needs the database alone.
+    gate: Gate,
     trouble: Mutex<Option<Trouble>>,
     /// Counts how often it was opened.
     openings: AtomicU64,
@@ -167,6 +172,7 @@ impl Database {
             cache_bytes,
             read_only,
             open: RwLock::new(Some(open)),
+            gate: Gate::default(),
             trouble: Mutex::new(None),
             openings: AtomicU64::new(0),
             replay: OnceLock::new(),
@@ -185,6 +191,7 @@ impl Database {
         openings: u64,
         read: impl FnOnce(&ReadTransaction) -> Result<T>,
     ) -> Result<Option<T>> {
+        let _inside = self.gate.enter(false)?;
         let guard = self.usable()?;
         if self.openings() != openings {
             return Ok(None);
@@ -210,6 +217,7 @@ impl Database {
         level: Level,
         write: impl FnOnce(&WriteTransaction) -> Result<T>,
     ) -> std::result::Result<T, WriteError> {
+        let _inside = self.gate.enter(true).map_err(WriteError::Refused)?;
         let guard = self.usable().map_err(WriteError::Refused)?;
         let database = match guard.as_ref() {
             Some(Open::Writable(database)) => database,
@@ -226,6 +234,29 @@ impl Database {
             WriteError::Refused(error) => WriteError::Refused(self.note(error)),
             WriteError::Uncertain(error) => WriteError::Uncertain(self.trouble_with(error)),
         })
+    }
+
+    /// Moves the pages of the database to the front of the file and gives back the space behind them, with nobody else
+    /// inside. Waits so long for those who are.
+    pub(super) fn compact(&self, wait: Duration) -> Result<()> {
+        let _alone = self.gate.enter_alone(wait)?;
+        if self.trouble().is_some() {
+            self.recover()?;
+        }
+        let mut guard = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(Open::Writable(database)) = guard.as_mut() else {
+            return Err(self.closed());
+        };
+        let result = guarded(|| {
+            database.compact().map_err(compaction_error)?;
+            // redb's own commits leave out the state of the allocator, without which an open after a crash walks the
+            // file.
+            let mut transaction = database.begin_write().map_err(transaction_error)?;
+            transaction.set_quick_repair(true);
+            transaction.commit().map_err(commit_error)
+        });
+        drop(guard);
+        result.map_err(|error| self.note(error))
     }
 
     /// Whether the last call met an error that closed the database.
@@ -585,6 +616,9 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
     create!(
         STORE,
         LOG,
+        BLOBS,
+        BLOB_PAGES,
+        DICTIONARIES,
         RECORDS_BY_UUID,
         TRANSCRIPTS,
         TRANSCRIPT_RUNS,

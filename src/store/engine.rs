@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::apply;
+use super::builder::Compression;
 use super::change::Change;
+use super::codec::Dictionaries;
 use super::commit::{Committer, Enqueued, GroupError, Queued, Ticket};
 use super::database::{Database, Health, Identity, Level, WriteError};
+use super::envelope::Packing;
 use super::environment::{Environment, UuidGenerator};
 use super::hash::Seed;
 use super::journal::Payload;
@@ -32,6 +35,8 @@ pub(super) struct Engine {
     pub(super) read_only: bool,
     /// Bytes that one record may have.
     pub(super) record_limit: u64,
+    pub(super) compression: Compression,
+    pub(super) dictionaries: Dictionaries,
     pub(super) environment: Arc<dyn Environment>,
     pub(super) uuids: UuidGenerator,
     pub(super) sessions: Sessions,
@@ -40,6 +45,8 @@ pub(super) struct Engine {
     /// How changes become durable; None in memory, where nothing does, and where nothing is written.
     pub(super) journaled: Option<Arc<Journaled>>,
     pub(super) readers: super::stats::Readers,
+    /// Held by the compaction under way.
+    pub(super) compacting: Mutex<()>,
     next_transcript: AtomicU64,
     /// Held by the import that runs: there is one at a time.
     pub(super) importing: Mutex<()>,
@@ -82,6 +89,7 @@ pub(super) struct Parts {
     pub(super) destination: String,
     pub(super) read_only: bool,
     pub(super) record_limit: u64,
+    pub(super) compression: Compression,
     pub(super) environment: Arc<dyn Environment>,
     pub(super) database: Arc<Database>,
     pub(super) journaled: Option<Arc<Journaled>>,
@@ -98,6 +106,8 @@ impl Engine {
             destination: parts.destination,
             read_only: parts.read_only,
             record_limit: parts.record_limit,
+            compression: parts.compression,
+            dictionaries: Dictionaries::default(),
             uuids: UuidGenerator::new(Arc::clone(&parts.environment), state.last_uuid),
             environment: parts.environment,
             sessions: parts.sessions,
@@ -105,6 +115,7 @@ impl Engine {
             database: parts.database,
             journaled: parts.journaled,
             readers: super::stats::Readers::default(),
+            compacting: Mutex::new(()),
             next_transcript: AtomicU64::new(identity.last_transcript.saturating_add(1)),
             importing: Mutex::default(),
             _locks: parts.locks,
@@ -161,7 +172,7 @@ impl Engine {
             }
             let _registered = self.readers.begin();
             let seen = self.database.read_since(openings, |transaction| {
-                let mut reader = Reader::new(transaction, &self.seed)?;
+                let mut reader = Reader::new(transaction, &self.seed, &self.dictionaries)?;
                 read.take().map(|read| read(&mut reader)).transpose()
             })?;
             if let Some(seen) = seen.flatten() {
@@ -186,6 +197,14 @@ impl Engine {
     /// The number of a transcript that is about to be created. Numbers ascend; a refused creation leaves a gap.
     pub(super) fn new_transcript(&self) -> u64 {
         self.next_transcript.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How new records are stored.
+    pub(super) fn packing(&self) -> Packing<'_> {
+        Packing {
+            seed: &self.seed,
+            lz4: self.compression == Compression::Lz4,
+        }
     }
 
     /// Refuses writes to a store that was opened for reading.

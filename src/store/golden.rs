@@ -1,18 +1,23 @@
 //! The bytes of the file format, held still: what these tests encode must come out as it stands here, and what stands
 //! here must read back. A change of either is a change of the format.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::json;
 use uuid::Uuid;
 
+use super::blob::{Blob, BlobRef, NewBlob};
+use super::codec::{Codec, Dictionary, Zstd};
+use super::envelope::{self, Contents, Encoded, Packing};
 use super::hash::RowHashes;
+use super::hash::Seed;
 use super::head::{Birth, Context, Head, Range, RunTail, ToolsRef, Transcript};
 use super::record::{self, Address, Body, Kind, Marker, RowRef, encode_marker, encode_row};
 use crate::spend::{Money, SpendTally};
 use crate::{
-    MessageUsage, ToolFailure, TranscriptMessage, TranscriptMeta, TranscriptPart,
+    Error, MessageUsage, Result, ToolFailure, TranscriptMessage, TranscriptMeta, TranscriptPart,
     TranscriptToolCall, TurnUsage, UsageCostSource,
 };
 
@@ -34,6 +39,32 @@ fn bytes(hex: &str) -> Vec<u8> {
         .chunks(2)
         .map(|pair| pair[0] << 4 | pair[1])
         .collect()
+}
+
+/// Where nothing is stored elsewhere.
+#[derive(Default)]
+struct Nowhere(RefCell<Vec<u8>>);
+
+impl Contents for Nowhere {
+    fn append(&self, _: &BlobRef, _: &mut Vec<u8>) -> Result<()> {
+        Err(Error::other("nothing was cut out"))
+    }
+
+    fn dictionary(&self, _: u32) -> Result<Arc<Dictionary>> {
+        Err(Error::other("there is no dictionary"))
+    }
+
+    fn room(&self) -> &RefCell<Vec<u8>> {
+        &self.0
+    }
+}
+
+fn plain(seed: &Seed) -> Packing<'_> {
+    Packing { seed, lz4: false }
+}
+
+fn seed() -> Seed {
+    Seed::from_bytes([7; 32])
 }
 
 fn address() -> Address {
@@ -95,6 +126,7 @@ const ROW: &str = "
 fn a_row_keeps_its_bytes() {
     let message = row();
     let encoded = encode_row(
+        plain(&seed()),
         Kind::Row,
         address(),
         &RowRef {
@@ -111,10 +143,11 @@ fn a_row_keeps_its_bytes() {
         },
     )
     .unwrap();
-    assert_eq!(hex(&encoded), hex(&bytes(ROW)));
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(ROW)));
 
     let golden = bytes(ROW);
-    let opened = record::open(&golden, 0).unwrap();
+    let nowhere = Nowhere::default();
+    let opened = record::open(&golden, 0, &nowhere).unwrap();
     assert_eq!((opened.kind, opened.address), (Kind::Row, address()));
     let stored = opened.row().unwrap();
     assert_eq!(stored.message, message);
@@ -142,6 +175,7 @@ fn a_row_with_media_and_a_legacy_string_keeps_its_bytes() {
         whole: 3,
     };
     let encoded = encode_row(
+        plain(&seed()),
         Kind::MarkerRow,
         address(),
         &RowRef {
@@ -154,10 +188,11 @@ fn a_row_with_media_and_a_legacy_string_keeps_its_bytes() {
         },
     )
     .unwrap();
-    assert_eq!(hex(&encoded), hex(&bytes(MEDIA_ROW)));
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(MEDIA_ROW)));
 
     let golden = bytes(MEDIA_ROW);
-    let opened = record::open(&golden, 0).unwrap();
+    let nowhere = Nowhere::default();
+    let opened = record::open(&golden, 0, &nowhere).unwrap();
     assert_eq!(opened.hashes().unwrap(), hashes);
     let stored = opened.row().unwrap();
     assert_eq!(
@@ -191,11 +226,12 @@ fn a_compaction_keeps_its_bytes() {
         request_id: Some("req-9".to_owned()),
         metadata: Some(json!({"trigger": "tokens"})),
     };
-    let encoded = encode_marker(address(), &marker).unwrap();
-    assert_eq!(hex(&encoded), hex(&bytes(MARKER)));
+    let encoded = encode_marker(plain(&seed()), address(), &marker).unwrap();
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(MARKER)));
 
     let golden = bytes(MARKER);
-    let Body::Marker(read) = record::open(&golden, 0).unwrap().body().unwrap() else {
+    let nowhere = Nowhere::default();
+    let Body::Marker(read) = record::open(&golden, 0, &nowhere).unwrap().body().unwrap() else {
         panic!("a marker reads back as one");
     };
     assert_eq!(read.replacement, marker.replacement);
@@ -286,4 +322,131 @@ fn a_head_keeps_its_bytes() {
     assert_eq!(read.birth, transcript.birth);
     assert_eq!(read.head, transcript.head);
     assert_eq!(read.runs, transcript.runs);
+}
+
+/// Elsewhere as one content and one dictionary.
+struct Elsewhere {
+    content: String,
+    dictionary: Vec<u8>,
+    room: RefCell<Vec<u8>>,
+}
+
+impl Contents for Elsewhere {
+    fn append(&self, reference: &BlobRef, out: &mut Vec<u8>) -> Result<()> {
+        assert_eq!(
+            reference.hash,
+            seed().content(self.content.as_bytes()).to_le_bytes()
+        );
+        assert_eq!(reference.len, self.content.len() as u64);
+        out.extend_from_slice(self.content.as_bytes());
+        Ok(())
+    }
+
+    fn dictionary(&self, id: u32) -> Result<Arc<Dictionary>> {
+        assert_eq!(id, 3);
+        Ok(Arc::new(Dictionary::new(id, self.dictionary.clone())))
+    }
+
+    fn room(&self) -> &RefCell<Vec<u8>> {
+        &self.room
+    }
+}
+
+/// Large content between two small ones, and where it is found.
+fn large_row() -> (TranscriptMessage, Elsewhere) {
+    let content = "Wind from the west. ".repeat(256);
+    let mut row = TranscriptMessage::tool_result("call_1", content.clone()).with_id("row-2");
+    row.preserve_request_id = true;
+    row.extra_metadata = Some(json!({"sources": ["tides", "tides", "tides", "tides", "tides"]}));
+    let elsewhere = Elsewhere {
+        content,
+        dictionary: b"tool_result call_1 row- Wind from the west".to_vec(),
+        room: RefCell::default(),
+    };
+    (row, elsewhere)
+}
+
+fn encode_large(row: &TranscriptMessage) -> Encoded {
+    let row = RowRef {
+        message: row,
+        hashes: RowHashes {
+            identity: 1,
+            legacy: None,
+            whole: 2,
+        },
+        iteration: None,
+        ts: None,
+        shows_write_time: false,
+        revises: None,
+    };
+    encode_row(plain(&seed()), Kind::Row, address(), &row).unwrap()
+}
+
+const LARGE_ROW: &str = "
+    0004eed06408014f66adbe93619590c40b7c98ea572e9a3dfb00140007fb2c0101937e6d2c007abc8def0123456789ab
+    fd00aa3ada3e500c00010000000000000000000000000000000200000000000000000000000000000000000105726f77
+    2d3204746f6f6cfb001400010663616c6c5f31000001357b22736f7572636573223a5b227469646573222c2274696465
+    73222c227469646573222c227469646573222c227469646573225d7d00000000000000
+";
+
+#[test]
+fn a_row_whose_content_is_stored_elsewhere_keeps_its_bytes() {
+    let (row, elsewhere) = large_row();
+    let encoded = encode_large(&row);
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(LARGE_ROW)));
+    assert_eq!(encoded.blobs.len(), 1);
+    assert_eq!(encoded.blobs[0].bytes, elsewhere.content.as_bytes());
+
+    let golden = bytes(LARGE_ROW);
+    let opened = record::open(&golden, 0, &elsewhere).unwrap();
+    assert_eq!(opened.row().unwrap().message, row);
+    // Neither header nor hashes need the content.
+    let nowhere = Nowhere::default();
+    let opened = record::open(&golden, 0, &nowhere).unwrap();
+    assert_eq!(opened.hashes().unwrap().whole, 2);
+    assert!(opened.row().is_err());
+}
+
+const PACKED_ROWS: [&str; 2] = [
+    "
+    000deed06408014f66adbe93619590c40b7c98ea572e9a3dfb001498fa110007fb2c0101937e6d2c007abc8def012345
+    6789abfd00aa3ada3e500c00010001001a020f00ff240000000105726f772d3204746f6f6cfb001400010663616c6c5f
+    31000001357b22736f7572636573223a5b227469646573222c08000c905d7d00000000000000
+",
+    "
+    0016eed06408014f66adbe93619590c40b7c98ea572e9a3dfb0014980328b52ffd00003d0300b4050007fb2c0101937e
+    6d2c007abc8def0123456789abfd00aa3ada3e500c00010002000105726f772d3204746f6f6cfb001400010663616c6c
+    5f31000001357b22736f7572636573223a5b227469646573222c5d7d000000000000000300b0d2408060c8e009
+",
+];
+
+/// How well something is packed may differ from one version of a library to the next; what is packed must unpack.
+#[test]
+fn packed_rows_read_back() {
+    let (row, elsewhere) = large_row();
+    let plain = bytes(LARGE_ROW);
+    let dictionary = elsewhere.dictionary(3).unwrap();
+    let mut zstd = Zstd::new(&dictionary).unwrap();
+    let lz4 = envelope::repack(&plain, 1, None, &elsewhere).unwrap();
+    let zstd = envelope::repack(&plain, 2, Some(&mut zstd), &elsewhere).unwrap();
+    for (packed, golden) in [lz4, zstd].iter().zip(PACKED_ROWS) {
+        for bytes in [packed, &bytes(golden)] {
+            let opened = record::open(bytes, 0, &elsewhere).unwrap();
+            assert_eq!(opened.row().unwrap().message, row);
+        }
+    }
+}
+
+const BLOB: &str = "
+    803801000000000063000000000000000014000000000000d582a98002020200000000000000acac7b24
+";
+
+#[test]
+fn an_entry_of_large_content_keeps_its_bytes() {
+    let (_, elsewhere) = large_row();
+    let new = NewBlob::new(&seed(), elsewhere.content.as_bytes(), false).unwrap();
+    let entry = Blob::new(&new, 70_000).referenced();
+    let moved = entry.moved(80_000, 99, Codec::Zstd, 2);
+    assert_eq!(hex(&moved.encode().unwrap()), hex(&bytes(BLOB)));
+    assert_eq!(Blob::decode(&bytes(BLOB)).unwrap(), moved);
 }

@@ -146,6 +146,14 @@ impl Seed {
         state.finish()
     }
 
+    /// The hash by which large content is found again.
+    pub(super) fn content(&self, content: &[u8]) -> u128 {
+        let mut state = State::new(self.0);
+        state.tag(0x42);
+        state.0.append(content);
+        state.finish()
+    }
+
     /// A 256-bit stand-in for an identifier that is too long for a key.
     pub(super) fn long_id(&self, id: &[u8]) -> [u8; 32] {
         let words = HighwayHasher::new(self.0).hash256(id);

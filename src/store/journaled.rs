@@ -139,7 +139,7 @@ impl fmt::Debug for Journaled {
 }
 
 /// What a journal is made over.
-pub(super) struct Place {
+pub(super) struct JournalParts {
     pub(super) database: Arc<Database>,
     pub(super) environment: Arc<dyn Environment>,
     pub(super) pace: Pace,
@@ -151,7 +151,7 @@ impl Journaled {
     /// `identity` then tells where the store stands. If damage keeps them from being applied, the store is open all the
     /// same, but failed.
     pub(super) fn recover(
-        place: Place,
+        parts: JournalParts,
         changes: Vec<(u64, Change)>,
         identity: &mut Identity,
         sessions: &Sessions,
@@ -159,18 +159,18 @@ impl Journaled {
         let recovered = changes
             .into_iter()
             .map(|(sequence, change)| {
-                let changed: Vec<_> = change
+                let concerned: Vec<_> = change
                     .sessions()
                     .into_iter()
                     .map(|stem| sessions.get(stem))
                     .collect();
-                for session in &changed {
+                for session in &concerned {
                     session.recover(sequence);
                 }
                 let enqueued = Enqueued {
                     change,
                     payload: None,
-                    sessions: changed,
+                    sessions: concerned,
                 };
                 Queued::new(sequence, enqueued)
             })
@@ -180,14 +180,14 @@ impl Journaled {
         let seed = Seed::from_bytes(identity.seed);
         let journaled = Arc::new_cyclic(|this: &Weak<Self>| {
             let this = Weak::clone(this);
-            place.database.on_reopen(Box::new(Uncovered(this)));
+            parts.database.on_reopen(Box::new(Uncovered(this)));
             Self {
-                database: place.database,
+                database: parts.database,
                 seed,
                 store_id: identity.id,
-                environment: place.environment,
-                pace: place.pace,
-                file: place.file,
+                environment: parts.environment,
+                pace: parts.pace,
+                file: parts.file,
                 next: Mutex::new(()),
                 desk: Mutex::new(Desk {
                     phase: Phase::Idle,

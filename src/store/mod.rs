@@ -3,12 +3,16 @@
 mod apply;
 mod backend;
 mod binary;
+mod blob;
 mod builder;
 mod change;
 mod checkpoint;
+mod codec;
 mod commit;
+mod compact;
 mod database;
 mod engine;
+mod envelope;
 mod environment;
 #[cfg(test)]
 mod golden;
@@ -39,6 +43,7 @@ use uuid::Uuid;
 #[cfg(feature = "testkit")]
 pub use backend::{Backend, StoreFile};
 pub use builder::{Compression, Durability, StoreBuilder};
+pub use compact::{CompactOptions, CompactProgress, CompactReport, CompactStep};
 pub use database::Health;
 #[cfg(feature = "testkit")]
 pub use environment::Environment;
@@ -252,7 +257,31 @@ impl Store {
         Ok(entry.map(|entry| SourceBytes::new(&self.engine, entry)))
     }
 
-    /// Sizes, counts, reservations, readers.
+    /// Packs everything that is stored more tightly and gives the space back, as [`compact_with`](Self::compact_with)
+    /// with default options.
+    pub fn compact(&self) -> Result<CompactReport> {
+        self.compact_with(CompactOptions::default())
+    }
+
+    /// Packs everything that is stored more tightly and gives the space back. No read shows a difference.
+    ///
+    /// Rows in live contexts are packed so that a resume stays fast, all others as tightly as is reasonable; packing
+    /// runs beside reads and writes. Only giving the space back needs the store alone: reads that come then wait as
+    /// long as `options` say, and are [`Error::Busy`](crate::Error::Busy) beyond that. The store is whole
+    /// at every moment; what a crash cuts off is continued by the next call.
+    ///
+    /// Costs a look at every record, and rewriting those that are not packed for what they are now. If the process is
+    /// killed while space is given back, the next open reads the whole file once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`](crate::Error::Busy) if another compaction is under way, or reads under way did not end in time:
+    /// then everything is packed, but the file is not smaller yet.
+    pub fn compact_with(&self, options: CompactOptions<'_>) -> Result<CompactReport> {
+        self.engine.compact(options)
+    }
+
+    /// Sizes, counts, reservations, readers. Costs a look at every large content that is stored.
     pub fn stats(&self) -> Result<Stats> {
         self.engine.stats()
     }

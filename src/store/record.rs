@@ -1,19 +1,14 @@
-//! The record envelope: the only code that knows the bytes of the log.
+//! What is in a record: a header and a body, both bincode, in an [`envelope`](super::envelope).
 //!
-//! ```text
-//! format version u8 | flags u8 | crc32 of the rest u32 LE | header | body
-//! ```
-//!
-//! Header and body are bincode; what is open-ended (metadata, extra content, tool declarations) stands in it as JSON
-//! text. The checksum is computed when the change is planned and checked on every read. No flag is defined yet: they
-//! are reserved for compression and for content that is stored once by its hash.
+//! What is open-ended (metadata, extra content, tool declarations) stands in the body as JSON text.
 
 use bincode::{BorrowDecode, Decode, Encode};
 use serde::Deserialize as _;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::binary;
+use super::binary::{self, Noting};
+use super::envelope::{self, Contents, Encoded, Envelope, Packing};
 use super::hash::RowHashes;
 use super::head::{Range, source_code, source_from_code};
 use crate::replay::{StoredRow, record_time};
@@ -22,9 +17,6 @@ use crate::{
     Error, MessageUsage, Result, ToolFailure, TranscriptMediaRef, TranscriptMessage,
     TranscriptPart, TranscriptToolCall, TurnUsage,
 };
-
-const FORMAT: u8 = 0;
-const ENVELOPE_BYTES: usize = 6;
 
 /// What a record of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -240,166 +232,167 @@ pub(super) struct Seal {
 }
 
 /// Encodes a row or partial.
-pub(super) fn encode_row(kind: Kind, address: Address, row: &RowRef<'_>) -> Result<Vec<u8>> {
+pub(super) fn encode_row(
+    packing: Packing<'_>,
+    kind: Kind,
+    address: Address,
+    row: &RowRef<'_>,
+) -> Result<Encoded> {
     let mut out = begin(kind, address, row.message.content.len())?;
     let RowHashes {
         identity,
         legacy,
         whole,
     } = row.hashes;
-    binary::encode_into(
-        &HashesV0 {
-            identity: identity.to_le_bytes(),
-            whole: whole.to_le_bytes(),
-            legacy: legacy.map(u128::to_le_bytes),
-        },
-        &mut out,
-    )?;
+    out.encode(&HashesV0 {
+        identity: identity.to_le_bytes(),
+        whole: whole.to_le_bytes(),
+        legacy: legacy.map(u128::to_le_bytes),
+    })?;
+    // Planning compares hashes and must find them without the content.
+    let head = out.bytes.len();
     let message = row.message;
     let metadata = message.extra_metadata.as_ref().map(Value::to_string);
-    binary::encode_into(
-        &RowV0 {
-            shows_write_time: row.shows_write_time,
-            id: message.id.as_deref(),
-            role: &message.role,
-            content: &message.content,
-            tool_calls: calls(&message.tool_calls),
-            tool_call_id: message.tool_call_id.as_deref(),
-            parts: message
-                .parts
-                .as_ref()
-                .map(|parts| parts.iter().map(part).collect()),
-            legacy: message.live_legacy(),
-            extra_metadata: metadata.as_deref(),
-            cache_breakpoints: message
-                .cache_breakpoints
-                .iter()
-                .map(|at| *at as u64)
-                .collect(),
-            usage: message.turn_usage.as_ref().map(usage),
-            request_id: message.request_id.as_deref(),
-            failure: message
-                .tool_failure
-                .as_ref()
-                .filter(|failure| failure.failed)
-                .map(|failure| FailureV0 {
-                    detail: failure.detail.as_deref(),
-                }),
-            iteration: row.iteration,
-            ts: row.ts,
-            revises: row.revises.map(Uuid::into_bytes),
-        },
-        &mut out,
-    )?;
-    finish(out)
+    out.encode(&RowV0 {
+        shows_write_time: row.shows_write_time,
+        id: message.id.as_deref(),
+        role: &message.role,
+        content: &message.content,
+        tool_calls: calls(&message.tool_calls),
+        tool_call_id: message.tool_call_id.as_deref(),
+        parts: message
+            .parts
+            .as_ref()
+            .map(|parts| parts.iter().map(part).collect()),
+        legacy: message.live_legacy(),
+        extra_metadata: metadata.as_deref(),
+        cache_breakpoints: message
+            .cache_breakpoints
+            .iter()
+            .map(|at| *at as u64)
+            .collect(),
+        usage: message.turn_usage.as_ref().map(usage),
+        request_id: message.request_id.as_deref(),
+        failure: message
+            .tool_failure
+            .as_ref()
+            .filter(|failure| failure.failed)
+            .map(|failure| FailureV0 {
+                detail: failure.detail.as_deref(),
+            }),
+        iteration: row.iteration,
+        ts: row.ts,
+        revises: row.revises.map(Uuid::into_bytes),
+    })?;
+    envelope::seal(out, head, packing)
 }
 
 /// Encodes a compaction.
-pub(super) fn encode_marker(address: Address, marker: &Marker) -> Result<Vec<u8>> {
+pub(super) fn encode_marker(
+    packing: Packing<'_>,
+    address: Address,
+    marker: &Marker,
+) -> Result<Encoded> {
     let metadata = marker.metadata.as_ref().map(Value::to_string);
     let mut out = begin(Kind::Marker, address, marker.replacement.len() * 8)?;
-    binary::encode_into(
-        &MarkerV0 {
-            replacement: marker.replacement.clone(),
-            request_id: marker.request_id.as_deref(),
-            metadata: metadata.as_deref(),
-        },
-        &mut out,
-    )?;
-    finish(out)
+    let head = out.bytes.len();
+    out.encode(&MarkerV0 {
+        replacement: marker.replacement.clone(),
+        request_id: marker.request_id.as_deref(),
+        metadata: metadata.as_deref(),
+    })?;
+    envelope::seal(out, head, packing)
 }
 
 /// Encodes usage that belongs to no row.
 pub(super) fn encode_usage(
+    packing: Packing<'_>,
     address: Address,
     turn_usage: &TurnUsage,
     request_id: Option<&str>,
-) -> Result<Vec<u8>> {
+) -> Result<Encoded> {
     let mut out = begin(Kind::Usage, address, 128)?;
-    binary::encode_into(
-        &UsageRecordV0 {
-            usage: usage(turn_usage),
-            request_id,
-        },
-        &mut out,
-    )?;
-    finish(out)
+    let head = out.bytes.len();
+    out.encode(&UsageRecordV0 {
+        usage: usage(turn_usage),
+        request_id,
+    })?;
+    envelope::seal(out, head, packing)
 }
 
 /// Encodes tool declarations.
-pub(super) fn encode_tools(address: Address, tools: &Value) -> Result<Vec<u8>> {
+pub(super) fn encode_tools(
+    packing: Packing<'_>,
+    address: Address,
+    tools: &Value,
+) -> Result<Encoded> {
     let text = tools.to_string();
     let mut out = begin(Kind::Tools, address, text.len())?;
-    binary::encode_into(&text.as_str(), &mut out)?;
-    finish(out)
+    let head = out.bytes.len();
+    out.encode(&text.as_str())?;
+    envelope::seal(out, head, packing)
 }
 
 /// Encodes the end of a generation.
-pub(super) fn encode_seal(address: Address, seal: &Seal) -> Result<Vec<u8>> {
+pub(super) fn encode_seal(packing: Packing<'_>, address: Address, seal: &Seal) -> Result<Encoded> {
     let metadata = seal.metadata.as_ref().map(Value::to_string);
     let mut out = begin(Kind::Seal, address, 64)?;
-    binary::encode_into(
-        &SealV0 {
-            request_id: seal.request_id.as_deref(),
-            metadata: metadata.as_deref(),
-        },
-        &mut out,
-    )?;
-    finish(out)
+    let head = out.bytes.len();
+    out.encode(&SealV0 {
+        request_id: seal.request_id.as_deref(),
+        metadata: metadata.as_deref(),
+    })?;
+    envelope::seal(out, head, packing)
 }
 
 /// Encodes the first context of a successor: the ranges of kept and new rows, in order.
-pub(super) fn encode_retained(address: Address, ranges: &[Range]) -> Result<Vec<u8>> {
+pub(super) fn encode_retained(
+    packing: Packing<'_>,
+    address: Address,
+    ranges: &[Range],
+) -> Result<Encoded> {
     let mut out = begin(Kind::Retained, address, ranges.len() * 8)?;
-    binary::encode_into(&ranges.to_vec(), &mut out)?;
-    finish(out)
+    let head = out.bytes.len();
+    out.encode(&ranges.to_vec())?;
+    envelope::seal(out, head, packing)
 }
 
-fn begin(kind: Kind, address: Address, body: usize) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(ENVELOPE_BYTES + 160 + body);
-    out.extend_from_slice(&[FORMAT, 0, 0, 0, 0, 0]);
-    binary::encode_into(
-        &Header {
-            kind,
-            transcript: address.transcript,
-            seq: address.seq,
-            uuid: address.uuid.to_be_bytes(),
-            at: address.at,
-        },
-        &mut out,
-    )?;
-    Ok(out)
-}
-
-fn finish(mut out: Vec<u8>) -> Result<Vec<u8>> {
-    let Some((envelope, rest)) = out.split_first_chunk_mut::<ENVELOPE_BYTES>() else {
-        return Err(damaged("a record", "it is shorter than its envelope"));
-    };
-    let [_, _, crc @ ..] = envelope;
-    *crc = crc32fast::hash(rest).to_le_bytes();
+fn begin(kind: Kind, address: Address, body: usize) -> Result<Noting> {
+    let mut out = envelope::begin(160 + body);
+    out.encode(&Header {
+        kind,
+        transcript: address.transcript,
+        seq: address.seq,
+        uuid: address.uuid.to_be_bytes(),
+        at: address.at,
+    })?;
     Ok(out)
 }
 
 /// A record whose checksum holds, not decoded yet.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Opened<'a> {
     pub(super) kind: Kind,
     pub(super) address: Address,
     position: u64,
-    body: &'a [u8],
+    envelope: Envelope<'a>,
+    /// Bytes of the header.
+    header: usize,
+    contents: &'a dyn Contents,
 }
 
 /// Checks a record and reads its header. `position` only serves the error.
-pub(super) fn open(bytes: &[u8], position: u64) -> Result<Opened<'_>> {
+pub(super) fn open<'a>(
+    bytes: &'a [u8],
+    position: u64,
+    contents: &'a dyn Contents,
+) -> Result<Opened<'a>> {
     let at = |reason: &str| damaged("a record", &format!("log position {position}: {reason}"));
-    let Some(([FORMAT, 0, crc @ ..], rest)) = bytes.split_first_chunk::<ENVELOPE_BYTES>() else {
-        return Err(at("unknown envelope"));
-    };
-    if u32::from_le_bytes(*crc) != crc32fast::hash(rest) {
-        return Err(at("the checksum does not match"));
-    }
-    let (header, body): (Header, _) =
-        binary::decode_prefix(rest, "a record").map_err(|_| at("its header does not parse"))?;
+    let envelope = Envelope::open(bytes, contents).map_err(|error| match error {
+        Error::Corrupted { at: reason, .. } => at(&reason),
+        error => error,
+    })?;
+    let (header, body): (Header, _) = binary::decode_prefix(&envelope.inline, "a record")
+        .map_err(|_| at("its header does not parse"))?;
     Ok(Opened {
         kind: header.kind,
         address: Address {
@@ -409,7 +402,9 @@ pub(super) fn open(bytes: &[u8], position: u64) -> Result<Opened<'_>> {
             at: header.at,
         },
         position,
-        body,
+        header: envelope.inline.len() - body.len(),
+        envelope,
+        contents,
     })
 }
 
@@ -428,8 +423,9 @@ impl Opened<'_> {
 
     /// The hashes of a row, without decoding it.
     pub(super) fn hashes(&self) -> Result<RowHashes> {
+        let body = self.envelope.inline.get(self.header..).unwrap_or_default();
         let (hashes, _): (HashesV0, _) =
-            binary::decode_prefix(self.body, "a record").map_err(|_| self.damaged())?;
+            binary::decode_prefix(body, "a record").map_err(|_| self.damaged())?;
         Ok(RowHashes {
             identity: u128::from_le_bytes(hashes.identity),
             whole: u128::from_le_bytes(hashes.whole),
@@ -439,7 +435,10 @@ impl Opened<'_> {
 
     /// Decodes the body.
     pub(super) fn body(&self) -> Result<Body> {
-        self.parse().map_err(|_| self.damaged())
+        let mut room = self.contents.room().borrow_mut();
+        let whole = self.envelope.whole(self.contents, &mut room)?;
+        let body = whole.get(self.header..).unwrap_or_default();
+        self.parse(body).map_err(|_| self.damaged())
     }
 
     /// Decodes the row of a record that is one.
@@ -450,16 +449,16 @@ impl Opened<'_> {
         }
     }
 
-    fn parse(&self) -> Result<Body> {
+    fn parse(&self, body: &[u8]) -> Result<Body> {
         const WHAT: &str = "a record";
         Ok(match self.kind {
             Kind::Row | Kind::MarkerRow | Kind::Partial | Kind::MarkerPartial => {
-                let (_, rest): (HashesV0, _) = binary::decode_prefix(self.body, WHAT)?;
+                let (_, rest): (HashesV0, _) = binary::decode_prefix(body, WHAT)?;
                 let row: RowV0<'_> = binary::decode_all(rest, WHAT)?;
                 Body::Row(Box::new(self.stored_row(row)?))
             }
             Kind::Marker => {
-                let marker: MarkerV0<'_> = binary::decode_all(self.body, WHAT)?;
+                let marker: MarkerV0<'_> = binary::decode_all(body, WHAT)?;
                 Body::Marker(Marker {
                     replacement: marker.replacement,
                     request_id: marker.request_id.map(str::to_owned),
@@ -467,21 +466,21 @@ impl Opened<'_> {
                 })
             }
             Kind::Usage => {
-                let record: UsageRecordV0<'_> = binary::decode_all(self.body, WHAT)?;
+                let record: UsageRecordV0<'_> = binary::decode_all(body, WHAT)?;
                 Body::Usage(Box::new(UsageBody {
                     usage: owned_usage(record.usage)?,
                     request_id: record.request_id.map(str::to_owned),
                 }))
             }
-            Kind::Tools => Body::Tools(json(binary::decode_all::<&str>(self.body, WHAT)?)?),
+            Kind::Tools => Body::Tools(json(binary::decode_all::<&str>(body, WHAT)?)?),
             Kind::Seal => {
-                let seal: SealV0<'_> = binary::decode_all(self.body, WHAT)?;
+                let seal: SealV0<'_> = binary::decode_all(body, WHAT)?;
                 Body::Seal(Seal {
                     request_id: seal.request_id.map(str::to_owned),
                     metadata: optional_json(seal.metadata)?,
                 })
             }
-            Kind::Retained => Body::Retained(binary::decode_all(self.body, WHAT)?),
+            Kind::Retained => Body::Retained(binary::decode_all(body, WHAT)?),
         })
     }
 

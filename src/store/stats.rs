@@ -1,12 +1,14 @@
 //! What an operator wants to see: sizes, counts, reservations, and the oldest reader.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use redb::ReadableTableMetadata as _;
 
 use super::apply::full_stem;
+use super::blob::Blob;
 use super::database::{Health, storage_error, table_error};
 use super::engine::Engine;
 use super::tables;
@@ -21,6 +23,16 @@ pub struct Stats {
     pub transcripts: u64,
     /// Bytes of the database file; 0 in memory. A sparse file may occupy less on disk.
     pub file_bytes: u64,
+    /// Bytes that the file occupies on disk, where the system tells, else those of the file; 0 in memory.
+    pub allocated_bytes: u64,
+    /// Large contents that are stored, each once.
+    pub contents: u64,
+    /// Bytes of them.
+    pub content_bytes: u64,
+    /// Bytes that they are stored in.
+    pub content_stored_bytes: u64,
+    /// Bytes that the records would have more if each held its content itself.
+    pub content_saved_bytes: u64,
     /// Changes that wait for their commit.
     pub queued_changes: usize,
     /// Bytes of them and of those that are being committed.
@@ -74,30 +86,31 @@ impl Engine {
         };
         let (readers, oldest_reader) = self.readers.oldest();
         let health = self.health();
-        let (records, transcripts) = self.read(|reader| {
-            let log = reader
-                .transaction
-                .open_table(tables::LOG)
-                .map_err(table_error)?;
+        let (records, transcripts, contents) = self.read(|reader| {
+            let log = reader.log()?;
+            let compacted = log
+                .compacted()?
+                .map_or(Ok(0), |table| table.len().map_err(storage_error))?;
             let heads = reader
                 .transaction
                 .open_table(tables::TRANSCRIPTS)
                 .map_err(table_error)?;
             Ok((
-                log.len().map_err(storage_error)?,
+                compacted + log.rest().len().map_err(storage_error)?,
                 heads.len().map_err(storage_error)?,
+                ContentStats::of(&reader.large_contents()?.0),
             ))
         })?;
-        let file_bytes = match &self.path {
-            None => 0,
-            Some(path) => std::fs::metadata(path)
-                .map_err(|error| super::database::io("looking at the store's file", error))?
-                .len(),
-        };
+        let sizes = FileSizes::of(self.path.as_deref())?;
         Ok(Stats {
             records,
             transcripts,
-            file_bytes,
+            file_bytes: sizes.file,
+            allocated_bytes: sizes.allocated,
+            contents: contents.contents,
+            content_bytes: contents.bytes,
+            content_stored_bytes: contents.stored,
+            content_saved_bytes: contents.saved,
             queued_changes: queued.changes,
             queued_bytes: queued.bytes,
             journaled_changes,
@@ -108,6 +121,53 @@ impl Engine {
             oldest_reader,
             health,
         })
+    }
+}
+
+/// What large content comes to.
+#[derive(Default)]
+struct ContentStats {
+    contents: u64,
+    bytes: u64,
+    stored: u64,
+    saved: u64,
+}
+
+impl ContentStats {
+    fn of(entries: &[(u128, Blob)]) -> Self {
+        let mut sum = Self::default();
+        for (_, entry) in entries {
+            sum.contents += 1;
+            sum.bytes = sum.bytes.saturating_add(entry.len);
+            sum.stored = sum.stored.saturating_add(entry.stored);
+            let all = entry.len.saturating_mul(entry.references);
+            sum.saved = sum.saved.saturating_add(all.saturating_sub(entry.stored));
+        }
+        sum
+    }
+}
+
+/// What a store's file takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FileSizes {
+    pub(super) file: u64,
+    pub(super) allocated: u64,
+}
+
+impl FileSizes {
+    /// Of the file at `path`; nothing in memory.
+    pub(super) fn of(path: Option<&Path>) -> Result<Self> {
+        let Some(path) = path else {
+            return Ok(Self::default());
+        };
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| super::database::io("looking at the store's file", error))?;
+        let file = metadata.len();
+        #[cfg(unix)]
+        let allocated = std::os::unix::fs::MetadataExt::blocks(&metadata) * 512;
+        #[cfg(not(unix))]
+        let allocated = file;
+        Ok(Self { file, allocated })
     }
 }
 

@@ -21,8 +21,23 @@ pub(super) const FORMAT_VERSION: u32 = 0;
 /// their checksum) and `"state"` (see `head`).
 pub(super) const STORE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 
-/// Position → record. Positions ascend store-wide in the order of writing; a record is never rewritten.
+/// Position → record. Positions ascend store-wide in the order of writing; only a compaction packs a record anew.
 pub(super) const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+
+/// The part of the log that a compaction under way has rewritten: the positions before the first of [`LOG`]. When it
+/// holds them all, it takes the other's place and name.
+pub(super) const LOG_COMPACTED: TableDefinition<'_, u64, &[u8]> =
+    TableDefinition::new("log_compacted");
+
+/// Hash of large content → where in the stream it lies, how it is packed, and how many records refer to it.
+pub(super) const BLOBS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("blobs");
+
+/// Page → bytes of the stream of large content. Pages ascend and are never written again once they are full.
+pub(super) const BLOB_PAGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blob_pages");
+
+/// Dictionary id → dictionary, and its checksum.
+pub(super) const DICTIONARIES: TableDefinition<'_, u32, &[u8]> =
+    TableDefinition::new("dictionaries");
 
 /// Record UUID → position.
 pub(super) const RECORDS_BY_UUID: TableDefinition<'_, u128, u64> =

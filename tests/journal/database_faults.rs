@@ -8,7 +8,7 @@ use transcript_redb::{Health, Result, Store, StoreFile};
 
 use crate::rig::{
     Rig, at_once, at_rest, contents, costs, eventually, found_after_kill, is_refused_by_disk, open,
-    row, rows_in_the_database, texts,
+    row, rows_in_the_database, texts, until_healthy,
 };
 
 /// Large enough to make the database grow.
@@ -82,7 +82,7 @@ fn a_database_that_takes_nothing_loses_no_turn_and_answers_at_once() {
         rig.disk.heal();
         let shown = texts(eventually(|| history.messages()));
         assert!(shown == expected, "{what}, healed");
-        assert!(matches!(rig.store.health(), Health::Healthy), "{what}");
+        until_healthy(&rig.store);
         append("after".to_owned(), &mut expected).unwrap();
         assert!(contents(&rig.store, 0) == expected, "{what}, going on");
         rig.store.checkpoint().unwrap();

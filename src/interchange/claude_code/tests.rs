@@ -1,6 +1,7 @@
 use super::super::fact::Fact;
 use super::super::testing::{context, facts, report, rows, sessions};
 use super::*;
+use std::fmt::Write as _;
 
 /// A session with a title, a response of three lines, a failed call, a branch and a compaction.
 const FILE: &str = include_str!("fixture.jsonl");
@@ -191,9 +192,10 @@ fn many_lines_with_broken_parents_take_linear_time() {
         } else {
             format!("u{}", at % 7)
         };
-        file.push_str(&format!(
-            "{{\"type\":\"user\",\"sessionId\":\"s\",\"uuid\":\"u{at}\",\"parentUuid\":\"{parent}\",\"message\":{{\"content\":\"x\"}}}}\n"
-        ));
+        let _ = writeln!(
+            file,
+            "{{\"type\":\"user\",\"sessionId\":\"s\",\"uuid\":\"u{at}\",\"parentUuid\":\"{parent}\",\"message\":{{\"content\":\"x\"}}}}"
+        );
     }
     let begun = std::time::Instant::now();
     assert_eq!(

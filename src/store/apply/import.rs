@@ -1,6 +1,6 @@
 //! The steps of an import → tables.
 
-use redb::ReadableTable as _;
+use redb::{ReadableTable as _, ReadableTableMetadata as _};
 
 use super::{Place, Writer, full_stem};
 use crate::session::is_subagent_stem;
@@ -13,8 +13,8 @@ use crate::store::import::step::{
 use crate::store::tables::{self, id_key};
 use crate::{Error, Result};
 
-/// What one step put into the log: where each record belongs, and its position.
-type Staged = Vec<(StagedAt, u64)>;
+/// What one step put into the log: where each record belongs, its position, and the large content that it refers to.
+type Staged = Vec<(StagedAt, u64, Vec<u128>)>;
 
 impl Writer<'_> {
     pub(super) fn import(&mut self, step: &ImportStep) -> Result<()> {
@@ -37,7 +37,11 @@ impl Writer<'_> {
             self.log
                 .insert(position, record.bytes.as_slice())
                 .map_err(storage_error)?;
-            staged.push((record.at, position));
+            for blob in &record.blobs {
+                self.blobs.add(blob)?;
+            }
+            let content = record.blobs.iter().map(|blob| blob.hash).collect();
+            staged.push((record.at, position, content));
         }
         if !staged.is_empty() {
             let mut table = open.open_table(tables::STAGED).map_err(table_error)?;
@@ -186,7 +190,7 @@ impl Writer<'_> {
             };
             let staged: Staged = staged?;
             table.remove(key).map_err(storage_error)?;
-            for (at, position) in staged {
+            for (at, position, _) in staged {
                 self.records_by_uuid
                     .insert(at.uuid, position)
                     .map_err(storage_error)?;
@@ -332,8 +336,23 @@ impl Writer<'_> {
                 binary::decode(bytes.value(), "the steps of an import")
             })
             .collect();
-        for (_, position) in steps?.into_iter().flatten() {
-            self.log.remove(position).map_err(storage_error)?;
+        // A compaction may have been cut off that had moved some of them.
+        let mut compacted = open
+            .open_table(tables::LOG_COMPACTED)
+            .map_err(table_error)?;
+        for (_, position, content) in steps?.into_iter().flatten() {
+            if self.log.remove(position).map_err(storage_error)?.is_none() {
+                compacted.remove(position).map_err(storage_error)?;
+            }
+            for hash in content {
+                self.blobs.release(hash)?;
+            }
+        }
+        let unused = compacted.is_empty().map_err(storage_error)?;
+        drop(compacted);
+        if unused {
+            open.delete_table(tables::LOG_COMPACTED)
+                .map_err(table_error)?;
         }
         open.open_table(tables::IMPORT_KEYS)
             .map_err(table_error)?

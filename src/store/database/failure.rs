@@ -106,6 +106,16 @@ pub(super) fn commit_error(error: redb::CommitError) -> Error {
     }
 }
 
+pub(super) fn compaction_error(error: redb::CompactionError) -> Error {
+    match error {
+        redb::CompactionError::Storage(error) => storage_error(error),
+        redb::CompactionError::TransactionInProgress => Error::Busy {
+            what: "the store is being read or written",
+        },
+        error => storage("the database", error),
+    }
+}
+
 pub(super) fn database_error(error: redb::DatabaseError) -> Error {
     use redb::DatabaseError as E;
     match error {

@@ -157,8 +157,8 @@ impl Import<'_> {
         };
         let address = open.next(uuid, at);
         open.touch(at);
-        let bytes = record::encode_usage(address, usage, None)?;
-        self.put_record(address, bytes)?;
+        let encoded = record::encode_usage(self.engine.packing(), address, usage, None)?;
+        self.put_record(address, encoded)?;
         Ok((address.transcript, address.seq))
     }
 

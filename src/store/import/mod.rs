@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use super::change::Change;
 use super::engine::Engine;
+use super::envelope::Encoded;
 use super::hash::Identity;
 use super::pending::Session;
 use super::read::Reader;
@@ -57,7 +58,7 @@ pub(crate) struct ImportRow {
 pub(crate) enum ContextRow {
     /// By its index.
     Kept(usize),
-    New(ImportRow),
+    New(Box<ImportRow>),
 }
 
 /// What an import added.
@@ -223,7 +224,7 @@ impl<'e> Import<'e> {
             for row in rows {
                 found.push(match row {
                     ContextRow::Kept(at) => at,
-                    ContextRow::New(row) => self.row(session, row)?,
+                    ContextRow::New(row) => self.row(session, *row)?,
                 });
             }
             return Ok(found);
@@ -271,14 +272,14 @@ impl<'e> Import<'e> {
             uuid,
             at,
         };
-        let bytes = record::encode_marker(address, &marker)?;
+        let encoded = record::encode_marker(self.engine.packing(), address, &marker)?;
         self.added.contexts += 1;
-        self.put(address, bytes, &key, None)?;
+        self.put(address, encoded, &key, None)?;
         let mut found = Vec::with_capacity(slots.len());
         for slot in slots {
             found.push(match slot {
                 Ok(at) => at,
-                Err(row) => self.put_row(session, row, true)?,
+                Err(row) => self.put_row(session, *row, true)?,
             });
         }
         if let Some(open) = self.sessions.get_mut(session) {
@@ -312,8 +313,8 @@ impl<'e> Import<'e> {
             hash,
         });
         open.touch(now);
-        let bytes = record::encode_tools(address, tools)?;
-        self.put(address, bytes, &key, None)
+        let encoded = record::encode_tools(self.engine.packing(), address, tools)?;
+        self.put(address, encoded, &key, None)
     }
 
     /// Notes what one record tells of a provider's call. Nothing of it counts before all was told.
@@ -367,7 +368,8 @@ impl<'e> Import<'e> {
             (true, true) => Kind::MarkerPartial,
         };
         let address = open.next(uuid, at);
-        let bytes = record::encode_row(
+        let encoded = record::encode_row(
+            self.engine.packing(),
             kind,
             address,
             &RowRef {
@@ -401,7 +403,7 @@ impl<'e> Import<'e> {
         let index = self.rows.len();
         self.rows.push(place);
         self.added.rows += 1;
-        self.put(address, bytes, &row.key, Some(index))?;
+        self.put(address, encoded, &row.key, Some(index))?;
         Ok(index)
     }
 
@@ -416,21 +418,21 @@ impl<'e> Import<'e> {
     fn put(
         &mut self,
         address: Address,
-        bytes: Vec<u8>,
+        encoded: Encoded,
         key: &RepeatKey,
         row: Option<usize>,
     ) -> Result<()> {
         // A context is known by its key too; no row is meant by it.
         self.own.insert(*key, row.unwrap_or(usize::MAX));
         self.stage.keys.push((*key, address.uuid));
-        self.put_record(address, bytes)
+        self.put_record(address, encoded)
     }
 
-    fn put_record(&mut self, address: Address, bytes: Vec<u8>) -> Result<()> {
-        if bytes.len() as u64 > self.engine.record_limit {
+    fn put_record(&mut self, address: Address, encoded: Encoded) -> Result<()> {
+        if encoded.size > self.engine.record_limit {
             return Err(Error::TooLarge {
                 what: "record",
-                size: bytes.len() as u64,
+                size: encoded.size,
                 limit: self.engine.record_limit,
             });
         }
@@ -440,7 +442,8 @@ impl<'e> Import<'e> {
                 seq: address.seq,
                 uuid: address.uuid,
             },
-            bytes,
+            bytes: encoded.bytes,
+            blobs: encoded.blobs,
         });
         if self.stage.weight() >= STEP_BYTES {
             self.flush()?;
@@ -573,8 +576,10 @@ pub(super) fn sweep(engine: &Engine) -> Result<()> {
 }
 
 /// A row as the store takes it. What it refuses is left out; the source has it.
-fn fit(stem: &str, message: TranscriptMessage) -> TranscriptMessage {
-    let mut message = message.normalized();
+fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
+    let mut message = given.normalized();
+    // It may be large.
+    drop(given);
     message.preserve_request_id = true;
     if check_message(stem, &message).is_ok() {
         return message;

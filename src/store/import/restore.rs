@@ -20,6 +20,7 @@ use super::{STEP_BYTES, step, unknown};
 use crate::session::split_generation;
 use crate::store::change::{Change, CountedUsage};
 use crate::store::engine::Engine;
+use crate::store::envelope::Encoded;
 use crate::store::head::{SessionParts, Totals, source_code};
 use crate::store::image::entry::{
     CallEntry, Entry, More, RepeatEntry, SourceEntry, SpentEntry, StemEntry,
@@ -365,15 +366,19 @@ impl<'e> Restore<'e> {
         Ok(())
     }
 
-    fn put(&mut self, at: StagedAt, bytes: Vec<u8>) -> Result<()> {
-        if bytes.len() as u64 > self.engine.record_limit {
+    fn put(&mut self, at: StagedAt, encoded: Encoded) -> Result<()> {
+        if encoded.size > self.engine.record_limit {
             return Err(Error::TooLarge {
                 what: "record",
-                size: bytes.len() as u64,
+                size: encoded.size,
                 limit: self.engine.record_limit,
             });
         }
-        self.stage.records.push(StagedRecord { at, bytes });
+        self.stage.records.push(StagedRecord {
+            at,
+            bytes: encoded.bytes,
+            blobs: encoded.blobs,
+        });
         self.flush_if_full()
     }
 

@@ -53,7 +53,7 @@ impl Open {
         if view.reservation().is_some() || session.generation > 0 {
             return Err(conflict("a later generation of it is being written"));
         }
-        let (transcript, incarnation, head, created) = match &view.newest {
+        let (transcript, incarnation, state, created) = match &view.newest {
             None => {
                 let transcript = engine.new_transcript();
                 let meta = Arc::new(TranscriptMeta::new(""));
@@ -67,8 +67,8 @@ impl Open {
                 if newest.generation > 0 || newest.head.sealed {
                     return Err(conflict("it has gone on in a later generation"));
                 }
-                let head = newest.head.as_ref().clone();
-                (newest.transcript, newest.incarnation, head, false)
+                let state = newest.head.as_ref().clone();
+                (newest.transcript, newest.incarnation, state, false)
             }
         };
         Ok(Self {
@@ -82,7 +82,7 @@ impl Open {
             transcript,
             incarnation,
             created,
-            head,
+            head: state,
             usages: BTreeMap::new(),
             keys: Vec::new(),
             span: None,

@@ -4,6 +4,7 @@
 
 use bincode::{BorrowDecode, Decode, Encode};
 
+use crate::store::blob::NewBlob;
 use crate::store::change::CountedUsage;
 use crate::store::head::{Head, SessionParts};
 
@@ -45,6 +46,15 @@ pub(in crate::store) struct StagedRecord {
     pub(in crate::store) at: StagedAt,
     /// The whole envelope.
     pub(in crate::store) bytes: Vec<u8>,
+    /// The large content that was cut out of it.
+    pub(in crate::store) blobs: Vec<NewBlob>,
+}
+
+impl StagedRecord {
+    fn weight(&self) -> usize {
+        let blobs = self.blobs.iter().map(|blob| 64 + blob.bytes.len());
+        64 + self.bytes.len() + blobs.sum::<usize>()
+    }
 }
 
 /// Where a staged record belongs.
@@ -254,7 +264,7 @@ impl Restored {
 
 impl Stage {
     pub(in crate::store) fn weight(&self) -> usize {
-        let records = self.records.iter().map(|it| 64 + it.bytes.len());
+        let records = self.records.iter().map(StagedRecord::weight);
         let chunks = self.chunks.iter().map(|(_, bytes)| 64 + bytes.len());
         records.chain(chunks).sum::<usize>() + 48 * self.keys.len()
     }

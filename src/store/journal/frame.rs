@@ -20,7 +20,7 @@ pub(super) const FRAME_HEADER_BYTES: usize = 48;
 pub(super) const ALIGNMENT: usize = 8;
 
 pub(super) const SEGMENT_MAGIC: [u8; 8] = *b"redbjrnl";
-const FRAME_MAGIC: [u8; 4] = *b"jfrm";
+pub(super) const FRAME_MAGIC: [u8; 4] = *b"jfrm";
 const FORMAT: u32 = 0;
 const CRC_BYTES: usize = 4;
 

@@ -2,8 +2,12 @@
 
 use std::io;
 
+use memchr::memmem;
+
 use super::Ledger;
-use super::frame::{ALIGNMENT, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, find_frame, segment_first};
+use super::frame::{
+    ALIGNMENT, FRAME_MAGIC, SEGMENT_BYTES, SEGMENT_HEADER_BYTES, find_frame, segment_first,
+};
 use crate::store::backend::Backend;
 
 /// A frame that the database does not hold yet.
@@ -49,6 +53,15 @@ pub(super) fn read_shaped(
     ledger: &Ledger,
     recorded: u64,
 ) -> Result<Vec<Recovered>, RecoveryError> {
+    let len = backend.len()?;
+    if len < 2 * segment_bytes && !ledger.eventual {
+        // It had its whole length before anything in it counted.
+        return Err(RecoveryError::Damaged {
+            segment: u8::from(len >= segment_bytes),
+            offset: len,
+            what: "it is cut short",
+        });
+    }
     let [zero, one] = ledger.epochs;
     let zero = Segment::open(segment_bytes, backend, store_id, 0, zero)?;
     let one = Segment::open(segment_bytes, backend, store_id, 1, one)?;
@@ -128,15 +141,19 @@ impl Segment {
 
     fn load(&self, backend: &dyn Backend) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.len];
-        backend.read(self.start, &mut bytes)?;
+        if self.len > 0 {
+            backend.read(self.start, &mut bytes)?;
+        }
         Ok(bytes)
     }
 
     /// Checks that no valid frame from `end` on is of a group that began after `missing`: such a group was written only
     /// once the frame `missing` had been synced.
     fn nothing_later(&self, bytes: &[u8], end: usize, missing: u64) -> Result<(), RecoveryError> {
-        let later = (end..bytes.len())
-            .step_by(ALIGNMENT)
+        let behind = bytes.get(end..).unwrap_or_default();
+        let later = memmem::find_iter(behind, &FRAME_MAGIC)
+            .map(|at| end + at)
+            .filter(|at| at % ALIGNMENT == 0)
             .filter_map(|at| find_frame(bytes, at, self.epoch))
             .any(|frame| frame.group > missing);
         if later {

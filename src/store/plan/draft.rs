@@ -9,6 +9,7 @@ use super::Target;
 use crate::spend::{Money, SpendTally, usage_hour};
 use crate::store::change::{Change, CountedUsage, Create, NewRecord, SealPredecessor, TurnChange};
 use crate::store::engine::{Engine, Planned};
+use crate::store::envelope::Encoded;
 use crate::store::hash::Identity;
 use crate::store::head::{
     Context, Head, INLINE_RANGES, Range, SessionParts, ToolsRef, Totals, source_code,
@@ -126,7 +127,7 @@ impl<'e> Draft<'e> {
         Planned::Write {
             answer: answer(&newest),
             newest,
-            change: Box::new(Change::Turn(TurnChange {
+            change: Box::new(Change::Turn(Box::new(TurnChange {
                 at: self.at,
                 transcript: self.transcript,
                 session: self.session.to_owned(),
@@ -135,7 +136,7 @@ impl<'e> Draft<'e> {
                 create: self.create,
                 head: self.head,
                 records: self.records,
-            })),
+            }))),
         }
     }
 
@@ -151,11 +152,11 @@ impl<'e> Draft<'e> {
     fn push(
         &mut self,
         address: Address,
-        bytes: Vec<u8>,
+        encoded: Encoded,
         key: Option<String>,
         usage: Option<&TurnUsage>,
     ) -> Result<()> {
-        let record = self.new_record(address, bytes, key, usage)?;
+        let record = self.new_record(address, encoded, key, usage)?;
         if let Some(usage) = usage {
             self.head.spend.add(usage);
         }
@@ -167,14 +168,14 @@ impl<'e> Draft<'e> {
     fn new_record(
         &self,
         address: Address,
-        bytes: Vec<u8>,
+        encoded: Encoded,
         key: Option<String>,
         usage: Option<&TurnUsage>,
     ) -> Result<NewRecord> {
-        if bytes.len() as u64 > self.engine.record_limit {
+        if encoded.size > self.engine.record_limit {
             return Err(Error::TooLarge {
                 what: "record",
-                size: bytes.len() as u64,
+                size: encoded.size,
                 limit: self.engine.record_limit,
             });
         }
@@ -196,7 +197,8 @@ impl<'e> Draft<'e> {
         Ok(NewRecord {
             seq: address.seq,
             uuid: address.uuid,
-            bytes,
+            bytes: encoded.bytes,
+            blobs: encoded.blobs,
             key,
             usage,
         })
@@ -219,7 +221,8 @@ impl<'e> Draft<'e> {
         };
         let address = self.address();
         let hashes = self.engine.seed.row(message);
-        let bytes = record::encode_row(
+        let encoded = record::encode_row(
+            self.engine.packing(),
             kind,
             address,
             &RowRef {
@@ -238,7 +241,7 @@ impl<'e> Draft<'e> {
         // An interrupted row is in no live context, so it holds no key.
         let origin = background_origin(message).filter(|_| !message.interrupted);
         let key = origin.map(|origin| origin.idempotency_key);
-        self.push(address, bytes, key, row.counted_usage())?;
+        self.push(address, encoded, key, row.counted_usage())?;
         Ok(hashes.identity())
     }
 
@@ -262,9 +265,13 @@ impl<'e> Draft<'e> {
     fn usages(&mut self, usages: &[PlannedUsage]) -> Result<()> {
         for planned in usages {
             let address = self.address();
-            let bytes =
-                record::encode_usage(address, &planned.usage, planned.request_id.as_deref())?;
-            self.push(address, bytes, None, Some(&planned.usage))?;
+            let encoded = record::encode_usage(
+                self.engine.packing(),
+                address,
+                &planned.usage,
+                planned.request_id.as_deref(),
+            )?;
+            self.push(address, encoded, None, Some(&planned.usage))?;
         }
         Ok(())
     }
@@ -292,8 +299,8 @@ impl<'e> Draft<'e> {
             request_id: request_id.map(str::to_owned),
             metadata: metadata.cloned(),
         };
-        let bytes = record::encode_marker(address, &marker)?;
-        self.push(address, bytes, None, None)?;
+        let encoded = record::encode_marker(self.engine.packing(), address, &marker)?;
+        self.push(address, encoded, None, None)?;
         let mut new = Vec::with_capacity(plan.rows.len());
         for row in &plan.rows {
             let revises = revises(row, stored)?;
@@ -336,8 +343,8 @@ impl<'e> Draft<'e> {
         }
         let layout = ranges.done;
         let address = self.address();
-        let bytes = record::encode_retained(address, &layout)?;
-        self.push(address, bytes, None, None)?;
+        let encoded = record::encode_retained(self.engine.packing(), address, &layout)?;
+        self.push(address, encoded, None, None)?;
         let mut new = Vec::with_capacity(plan.rows.len());
         for (seq, slot) in (first_row..).zip(&plan.context) {
             if let Slot::New(index) = *slot
@@ -396,8 +403,8 @@ impl<'e> Draft<'e> {
             return Ok(());
         }
         let address = self.address();
-        let bytes = record::encode_tools(address, tools)?;
-        self.push(address, bytes, None, None)?;
+        let encoded = record::encode_tools(self.engine.packing(), address, tools)?;
+        self.push(address, encoded, None, None)?;
         self.head.tools = Some(ToolsRef {
             seq: address.seq,
             hash,
@@ -431,8 +438,8 @@ impl<'e> Draft<'e> {
             request_id: request_id.map(str::to_owned),
             metadata: metadata.cloned(),
         };
-        let bytes = record::encode_seal(address, &seal)?;
-        let record = self.new_record(address, bytes, None, None)?;
+        let encoded = record::encode_seal(self.engine.packing(), address, &seal)?;
+        let record = self.new_record(address, encoded, None, None)?;
         head.next_seq += 1;
         head.sealed = true;
         if let Some(create) = &mut self.create {

@@ -1,33 +1,40 @@
 //! Reading: every look-up and every walk over the log, each on one snapshot.
 
+pub(super) mod contents;
 pub(super) mod context;
 pub(super) mod display;
 pub(super) mod image;
 mod imports;
 pub(super) mod lists;
+pub(super) mod log;
 pub(super) mod lookup;
 pub(super) mod records;
 pub(super) mod threads;
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use redb::{ReadOnlyTable, ReadTransaction};
 
 use super::binary;
+use super::codec::Dictionaries;
 use super::database::{storage_error, table_error};
 use super::hash::Seed;
 use super::head::{Range, StemInfo, Transcript, decode_run};
 use super::record::{self, Opened};
 use super::tables::{self, RUN_CHUNK, id_key};
 use crate::{Error, Result};
+use contents::Contents;
+use log::Log;
 
 /// The tables of one snapshot, opened as they are needed.
 pub(super) struct Reader<'t> {
     pub(super) transaction: &'t ReadTransaction,
     pub(super) seed: &'t Seed,
     transcripts: ReadOnlyTable<u64, &'static [u8]>,
-    log: Option<ReadOnlyTable<u64, &'static [u8]>>,
+    log: OnceCell<Log<'t>>,
+    contents: Contents<'t>,
     runs: Option<ReadOnlyTable<(u64, u64), &'static [u8]>>,
     stem_info: Option<ReadOnlyTable<u64, &'static [u8]>>,
     /// Heads that were read before on this snapshot.
@@ -35,14 +42,19 @@ pub(super) struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    pub(super) fn new(transaction: &'t ReadTransaction, seed: &'t Seed) -> Result<Self> {
+    pub(super) fn new(
+        transaction: &'t ReadTransaction,
+        seed: &'t Seed,
+        dictionaries: &'t Dictionaries,
+    ) -> Result<Self> {
         Ok(Self {
             transaction,
             seed,
             transcripts: transaction
                 .open_table(tables::TRANSCRIPTS)
                 .map_err(table_error)?,
-            log: None,
+            log: OnceCell::new(),
+            contents: Contents::new(transaction, dictionaries),
             runs: None,
             stem_info: None,
             heads: HashMap::new(),
@@ -176,15 +188,18 @@ impl<'t> Reader<'t> {
         })
     }
 
-    fn log(&mut self) -> Result<&ReadOnlyTable<u64, &'static [u8]>> {
-        Ok(match &mut self.log {
-            Some(table) => table,
-            none => none.insert(
-                self.transaction
-                    .open_table(tables::LOG)
-                    .map_err(table_error)?,
-            ),
-        })
+    /// The log.
+    pub(super) fn log(&self) -> Result<&Log<'t>> {
+        if let Some(log) = self.log.get() {
+            return Ok(log);
+        }
+        let opened = Log::open(self.transaction)?;
+        Ok(self.log.get_or_init(|| opened))
+    }
+
+    /// What records refer to.
+    pub(super) fn contents(&self) -> &Contents<'t> {
+        &self.contents
     }
 
     /// Where the records of a range stand in the log, ascending by sequence. Sequences that are no record of this
@@ -236,7 +251,7 @@ impl<'t> Reader<'t> {
 
     /// Opens the records at `positions`, in order; neighbours in the log are read with one range.
     pub(super) fn records(
-        &mut self,
+        &self,
         positions: &[(u64, u64)],
         mut visit: impl FnMut(Opened<'_>) -> Result<()>,
     ) -> Result<()> {
@@ -254,14 +269,13 @@ impl<'t> Reader<'t> {
                 missing("a record", &at)
             };
             let mut expected = rest.iter().take(run);
-            for entry in log.range(*first..=last).map_err(storage_error)? {
-                let (position, bytes) = entry.map_err(storage_error)?;
-                let record = record::open(bytes.value(), position.value())?;
-                if expected.next() != Some(&(record.address.seq, position.value())) {
+            log.range(*first, last, |position, bytes| {
+                let record = record::open(bytes, position, &self.contents)?;
+                if expected.next() != Some(&(record.address.seq, position)) {
                     return Err(gap());
                 }
-                visit(record)?;
-            }
+                visit(record)
+            })?;
             if expected.next().is_some() {
                 return Err(gap());
             }
@@ -272,14 +286,13 @@ impl<'t> Reader<'t> {
 
     /// Opens the record at a position.
     pub(super) fn record<T>(
-        &mut self,
+        &self,
         position: u64,
         visit: impl FnOnce(Opened<'_>) -> Result<T>,
     ) -> Result<T> {
-        match self.log()?.get(position).map_err(storage_error)? {
-            Some(bytes) => visit(record::open(bytes.value(), position)?),
-            None => Err(missing("a record", &format!("log position {position}"))),
-        }
+        self.log()?.get(position, |bytes| {
+            visit(record::open(bytes, position, &self.contents)?)
+        })
     }
 
     /// Opens the record of a transcript that stands at a sequence.

@@ -10,6 +10,7 @@ use super::session::{Known, gone_on};
 use super::{Restore, damaged, number};
 use crate::spend::{Money, SpendTally};
 use crate::store::apply::full_stem;
+use crate::store::envelope::Encoded;
 use crate::store::head::{Context, Head, INLINE_RANGES, Range, ToolsRef};
 use crate::store::image::entry::{RecordEntry, RecordName, RowEntry, TallyEntry, TranscriptEntry};
 use crate::store::import::unknown;
@@ -172,7 +173,8 @@ impl Restore<'_> {
             uuid: entry.uuid.as_u128(),
             at: entry.at,
         };
-        let bytes = match entry.kind {
+        let packing = self.engine.packing();
+        let encoded = match entry.kind {
             RecordName::Row
             | RecordName::MarkerRow
             | RecordName::Partial
@@ -191,7 +193,7 @@ impl Restore<'_> {
                     request_id: entry.request_id,
                     metadata: entry.metadata,
                 };
-                record::encode_marker(address, &marker)?
+                record::encode_marker(packing, address, &marker)?
             }
             RecordName::Retained => {
                 let ranges = self.ranges(open, &entry)?;
@@ -200,7 +202,7 @@ impl Restore<'_> {
                 open.base_record = entry.seq;
                 // Each of its rows has a sequence here, also those that are stored elsewhere.
                 open.tail_from = entry.seq.saturating_add(1).saturating_add(slots);
-                record::encode_retained(address, &ranges)?
+                record::encode_retained(packing, address, &ranges)?
             }
             RecordName::Usage => {
                 let usage = TurnUsage::from(entry.usage.ok_or_else(bare)?);
@@ -209,7 +211,7 @@ impl Restore<'_> {
                 if entry.superseded {
                     self.restored.superseded.push(place);
                 }
-                record::encode_usage(address, &usage, entry.request_id.as_deref())?
+                record::encode_usage(packing, address, &usage, entry.request_id.as_deref())?
             }
             RecordName::Tools => {
                 let tools = entry.tools.ok_or_else(bare)?;
@@ -217,14 +219,14 @@ impl Restore<'_> {
                     seq: entry.seq,
                     hash: self.engine.seed.json_text(&tools),
                 });
-                record::encode_tools(address, &tools)?
+                record::encode_tools(packing, address, &tools)?
             }
             RecordName::Seal => {
                 let seal = Seal {
                     request_id: entry.request_id,
                     metadata: entry.metadata,
                 };
-                record::encode_seal(address, &seal)?
+                record::encode_seal(packing, address, &seal)?
             }
         };
         let at = StagedAt {
@@ -232,7 +234,7 @@ impl Restore<'_> {
             seq: address.seq,
             uuid: address.uuid,
         };
-        self.put(at, bytes)
+        self.put(at, encoded)
     }
 
     fn ranges(&mut self, open: &OpenTranscript, entry: &RecordEntry) -> Result<Vec<Range>> {
@@ -249,7 +251,7 @@ impl Restore<'_> {
         name: RecordName,
         address: Address,
         mut row: RowEntry,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Encoded> {
         let (iteration, ts) = (row.iteration, row.ts.take());
         let (shows_write_time, revises) = (row.shows_write_time, row.revises);
         let message = row.message(name.is_interrupted());
@@ -275,6 +277,7 @@ impl Restore<'_> {
             }
         }
         record::encode_row(
+            self.engine.packing(),
             kind,
             address,
             &RowRef {
