@@ -75,7 +75,7 @@ pub use memory::InMemoryTranscriptLocator;
 pub use session::{SessionRef, session_stem};
 pub use store::{
     AppendRows, CompactOptions, CompactProgress, CompactReport, CompactStep, Compression,
-    Durability, HeadToken, Health, ListOrder, Record, RecordIter, RecordKind,
+    Durability, ExportScope, HeadToken, Health, ListOrder, Record, RecordIter, RecordKind,
     RedbTranscriptLocator, ReservationStats, SessionQuery, SessionSummary, SourceInfo, SpendGroup,
     SpendQuery, SpendRow, Stats, Store, StoreBuilder, ThreadSummary,
 };

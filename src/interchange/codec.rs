@@ -46,6 +46,11 @@ pub trait Codec: Send + Sync {
     /// not read.
     fn read(&self, source: &mut Source<'_>, emit: &mut Emit<'_>) -> Result<()>;
 
+    /// Whether its files are images of a store, which are restored as they are: [`read`](Self::read) then only counts.
+    fn restores(&self) -> bool {
+        false
+    }
+
     /// What writes facts in this format; None if it only gives back the bytes that it read.
     fn writer(&self) -> Option<Box<dyn Writer>> {
         None

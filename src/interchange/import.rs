@@ -11,6 +11,7 @@ use super::emit::{Emit, Sink};
 use super::fact::{
     CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo, SessionNo,
 };
+use super::native;
 use super::registry::failed;
 use super::report::FileReport;
 use super::source::Source;
@@ -53,6 +54,9 @@ impl Store {
         codec: &dyn Codec,
         companions: bool,
     ) -> Result<FileReport> {
+        if codec.restores() {
+            return native::restore(self, path, input);
+        }
         let import = self.begin_import()?;
         let chunks = RefCell::new(ChunkWriter::new(&import));
         let failure = RefCell::new(None);

@@ -68,6 +68,7 @@ mod export;
 pub mod fact;
 pub mod framing;
 mod import;
+pub mod native;
 pub mod openai;
 pub mod quarantine;
 pub mod record_log;
@@ -89,6 +90,7 @@ pub use fact::{
     CallFact, CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo,
     SessionFact, SessionNo,
 };
+pub use native::ExportReport;
 pub use quarantine::{BadClass, BadLine};
 pub use registry::{codec, codecs, detect, detect_file, files, inspect};
 pub use report::FileReport;

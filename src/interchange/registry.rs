@@ -12,6 +12,7 @@ use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
 use super::emit::Emit;
+use super::native::Native;
 use super::record_log::RecordLog;
 use super::report::FileReport;
 use super::source::Source;
@@ -22,6 +23,7 @@ use crate::{Error, Result};
 #[must_use]
 pub fn codecs() -> &'static [&'static dyn Codec] {
     &[
+        &Native,
         &Classic,
         &ClaudeCode,
         &Codex,

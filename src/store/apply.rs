@@ -5,6 +5,7 @@
 
 mod blobs;
 mod import;
+mod restore;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -466,6 +467,21 @@ impl<'t> StemTree<'t> {
         self.put(id, &info)
     }
 
+    /// Makes a session the child of this parent, or of none.
+    fn place(&mut self, child: u64, parent: Option<u64>) -> Result<()> {
+        if let Some(parent) = parent {
+            return self.link(parent, child);
+        }
+        let mut info = self.get(child)?;
+        if let Some(former) = info.parent.take() {
+            self.children
+                .remove((former, child))
+                .map_err(storage_error)?;
+            self.put(child, &info)?;
+        }
+        Ok(())
+    }
+
     fn link(&mut self, parent: u64, child: u64) -> Result<()> {
         let mut info = self.get(child)?;
         if info.parent == Some(parent) || parent == child {
@@ -693,13 +709,29 @@ impl<'t> Spend<'t> {
     }
 
     fn add(&mut self, names: &mut Names<'_>, at: Place, usage: &CountedUsage) -> Result<()> {
+        self.add_transcript(names, at, usage)?;
+        self.add_hour(names, at, usage)
+    }
+
+    fn add_transcript(
+        &mut self,
+        names: &mut Names<'_>,
+        at: Place,
+        usage: &CountedUsage,
+    ) -> Result<()> {
+        let provider = names.id(&usage.provider)?;
+        let model = names.id(&usage.model)?;
+        self.transcript_totals
+            .entry((at.transcript, at.agent, provider, model, usage.source))
+            .or_default()
+            .add(&usage.totals);
+        Ok(())
+    }
+
+    fn add_hour(&mut self, names: &mut Names<'_>, at: Place, usage: &CountedUsage) -> Result<()> {
         let provider = names.id(&usage.provider)?;
         let model = names.id(&usage.model)?;
         let source = usage.source;
-        self.transcript_totals
-            .entry((at.transcript, at.agent, provider, model, source))
-            .or_default()
-            .add(&usage.totals);
         self.hour_totals
             .entry((
                 usage.hour, at.thread, at.session, at.agent, provider, model, source,

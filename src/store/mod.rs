@@ -18,6 +18,7 @@ mod environment;
 mod golden;
 mod hash;
 mod head;
+mod image;
 mod import;
 mod journal;
 mod journaled;
@@ -47,8 +48,10 @@ pub use compact::{CompactOptions, CompactProgress, CompactReport, CompactStep};
 pub use database::Health;
 #[cfg(feature = "testkit")]
 pub use environment::Environment;
+pub(crate) use image::Entry;
+pub use image::ExportScope;
 pub use import::SourceInfo;
-pub(crate) use import::{ChunkWriter, ContextRow, Import, ImportRow, SourceBytes};
+pub(crate) use import::{ChunkWriter, ContextRow, Import, ImportRow, Restore, SourceBytes};
 pub use locator::RedbTranscriptLocator;
 pub use read::records::RecordIter;
 pub use spend::{SpendGroup, SpendQuery, SpendRow};
@@ -215,6 +218,11 @@ impl Store {
     /// Begins an import, once no other runs.
     pub(crate) fn begin_import(&self) -> Result<Import<'_>> {
         Import::begin(&self.engine)
+    }
+
+    /// Begins the import of an image, once no other import runs.
+    pub(crate) fn begin_restore(&self) -> Result<Restore<'_>> {
+        Restore::begin(&self.engine)
     }
 
     /// The files that were imported, by their numbers.

@@ -546,7 +546,7 @@ fn damaged(what: &str, at: &str) -> Error {
 
 /// Parses JSON that was accepted at a write. Nesting was limited there, so the parser's own limit, which is one level
 /// stricter, is off; the checksum vouches for the rest.
-fn json(text: &str) -> Result<Value> {
+pub(super) fn json(text: &str) -> Result<Value> {
     let mut parser = serde_json::Deserializer::from_str(text);
     parser.disable_recursion_limit();
     Value::deserialize(&mut parser).map_err(|_| damaged("a record", "its JSON does not parse"))

@@ -8,6 +8,7 @@
 //! provider or a model. Id 0 is never given, so that 0 can mean "any" or "none".
 
 use redb::TableDefinition;
+use sha2::{Digest as _, Sha256};
 
 use super::hash::Seed;
 
@@ -137,6 +138,9 @@ pub(super) const PROVIDER_CALLS: TableDefinition<'_, &[u8], &[u8]> =
 pub(super) const SUPERSEDED: TableDefinition<'_, (u64, u64), ()> =
     TableDefinition::new("superseded");
 
+/// What an image told that this version does not know, by what it is told of (see `import::restore`) → JSON text.
+pub(super) const UNKNOWN: TableDefinition<'_, &str, &str> = TableDefinition::new("unknown");
+
 /// Identifiers up to this many bytes stand in keys as they are.
 const WHOLE_ID_BYTES: usize = 512;
 
@@ -152,6 +156,21 @@ pub(super) fn id_key(seed: &Seed, id: &str) -> Vec<u8> {
         key = Vec::with_capacity(33);
         key.push(1);
         key.extend_from_slice(&seed.long_id(id.as_bytes()));
+    }
+    key
+}
+
+/// How the id of a provider's call stands in a key: like an [`id_key`], but the same in every store.
+pub(super) fn call_key(id: &str) -> Vec<u8> {
+    let mut key;
+    if id.len() <= WHOLE_ID_BYTES {
+        key = Vec::with_capacity(1 + id.len());
+        key.push(0);
+        key.extend_from_slice(id.as_bytes());
+    } else {
+        key = Vec::with_capacity(33);
+        key.push(1);
+        key.extend_from_slice(&Sha256::digest(id));
     }
     key
 }

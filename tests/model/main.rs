@@ -20,6 +20,7 @@ mod expect;
 mod finish;
 mod generate;
 mod lists;
+mod native;
 mod op;
 mod pair;
 mod place;
@@ -34,6 +35,8 @@ mod stems;
 mod strike;
 mod tokens;
 mod values;
+#[path = "../support/whole.rs"]
+mod whole;
 mod world;
 
 use std::num::NonZero;

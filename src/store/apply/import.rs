@@ -21,6 +21,7 @@ impl Writer<'_> {
         match step {
             ImportStep::Stage(stage) => self.stage(stage),
             ImportStep::Publish(publish) => self.publish(publish),
+            ImportStep::Restore(restored) => self.restore(restored),
             ImportStep::Sweep { import } => self.sweep(*import),
         }
     }
@@ -103,11 +104,16 @@ impl Writer<'_> {
         if let Some(source) = &publish.source {
             self.publish_source(source)?;
         }
+        self.published(publish.import)
+    }
+
+    /// Notes that nothing of an import is unpublished any more.
+    pub(super) fn published(&mut self, import: u64) -> Result<()> {
         let mut imports = self
             .transaction
             .open_table(tables::IMPORTS)
             .map_err(table_error)?;
-        imports.remove(publish.import).map_err(storage_error)?;
+        imports.remove(import).map_err(storage_error)?;
         Ok(())
     }
 
@@ -165,7 +171,7 @@ impl Writer<'_> {
     }
 
     /// Gives the records of an import their places.
-    fn publish_records(&mut self, import: u64) -> Result<()> {
+    pub(super) fn publish_records(&mut self, import: u64) -> Result<()> {
         let open = self.transaction;
         let mut table = open.open_table(tables::STAGED).map_err(table_error)?;
         loop {
@@ -269,7 +275,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn publish_source(&mut self, change: &SourceChange) -> Result<()> {
+    pub(super) fn publish_source(&mut self, change: &SourceChange) -> Result<()> {
         let open = self.transaction;
         let mut sources = open.open_table(tables::SOURCES).map_err(table_error)?;
         let mut uses = open.open_table(tables::CHUNK_USES).map_err(table_error)?;

@@ -5,9 +5,11 @@
 //! The rows are given as they are to be stored: the engine knows no format.
 
 mod calls;
+mod restore;
 mod session;
 mod source;
 pub(super) mod step;
+pub(super) mod unknown;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -26,6 +28,7 @@ use crate::transcript::limits::{check_message, check_meta};
 use crate::turn::check_session;
 use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
 use calls::Told;
+pub(crate) use restore::Restore;
 use session::Open;
 pub use source::SourceInfo;
 pub(super) use source::unpack;
@@ -322,7 +325,7 @@ impl<'e> Import<'e> {
         request: Option<&str>,
         usage: TurnUsage,
     ) {
-        let key = super::tables::id_key(&self.engine.seed, id);
+        let key = super::tables::call_key(id);
         self.calls
             .entry(key)
             .or_default()

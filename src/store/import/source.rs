@@ -64,12 +64,17 @@ impl std::fmt::Debug for ChunkWriter<'_> {
 impl<'e> ChunkWriter<'e> {
     /// Writes the source of an import.
     pub(crate) fn new(import: &Import<'e>) -> Self {
+        Self::of(import.engine, import.id)
+    }
+
+    /// Writes a source of the import with this number.
+    pub(super) fn of(engine: &'e Engine, import: u64) -> Self {
         Self {
-            engine: import.engine,
-            import: import.id,
+            engine,
+            import,
             buffer: Vec::with_capacity(CHUNK_BYTES),
             stage: Stage {
-                import: import.id,
+                import,
                 ..Stage::default()
             },
             staged: false,
@@ -135,6 +140,21 @@ impl<'e> ChunkWriter<'e> {
             stage: self.stage,
             staged: self.staged,
         })
+    }
+}
+
+impl SourceText {
+    /// The source, the chunks that are still to be stored, and whether some are stored already.
+    pub(super) fn into_parts(self) -> (SourceEntry, Stage, bool) {
+        let entry = SourceEntry {
+            path: self.path,
+            format: self.format,
+            codec_version: self.codec_version,
+            length: self.length,
+            hash: self.hash,
+            chunks: self.chunks,
+        };
+        (entry, self.stage, self.staged)
     }
 }
 

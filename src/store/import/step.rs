@@ -21,6 +21,8 @@ pub(in crate::store) enum ImportStep {
     Stage(Stage),
     /// Publishes all of an import at once.
     Publish(Box<Publish>),
+    /// Publishes all of an image at once.
+    Restore(Box<Restored>),
     /// Takes out what an import that was never published had put in.
     Sweep {
         /// The import.
@@ -90,6 +92,66 @@ pub(in crate::store) struct Published {
     pub(in crate::store) usages: Vec<CountedUsage>,
     /// Idempotency keys and the sequences of the rows that hold them.
     pub(in crate::store) keys: Vec<(String, u64)>,
+}
+
+/// The end of the import of an image.
+#[derive(Debug, Default, Encode, BorrowDecode)]
+pub(in crate::store) struct Restored {
+    pub(in crate::store) import: u64,
+    /// In the order of their first mention.
+    pub(in crate::store) stems: Vec<RestoredStem>,
+    /// In the order of their creation.
+    pub(in crate::store) transcripts: Vec<RestoredTranscript>,
+    pub(in crate::store) sources: Vec<RestoredSource>,
+    pub(in crate::store) calls: Vec<RestoredCall>,
+    /// Usage records that do not count.
+    pub(in crate::store) superseded: Vec<(u64, u64)>,
+    /// What is not known of the image, by what it is told of.
+    pub(in crate::store) unknown: Vec<(String, String)>,
+}
+
+/// A session of an image.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct RestoredStem {
+    pub(in crate::store) stem: String,
+    pub(in crate::store) parent: Option<String>,
+    pub(in crate::store) session: Option<SessionParts>,
+    /// Thread, agent and totals by hour.
+    pub(in crate::store) hours: Vec<(String, String, CountedUsage)>,
+}
+
+/// A transcript of an image.
+#[derive(Debug, Encode, BorrowDecode)]
+pub(in crate::store) struct RestoredTranscript {
+    pub(in crate::store) transcript: u64,
+    /// Stem of generation 0.
+    pub(in crate::store) session: String,
+    pub(in crate::store) generation: u32,
+    pub(in crate::store) incarnation: u64,
+    pub(in crate::store) created_at: i64,
+    pub(in crate::store) head: Head,
+    /// Agent and totals; the hours mean nothing.
+    pub(in crate::store) spent: Vec<(String, CountedUsage)>,
+    /// Idempotency keys and the sequences of the rows that hold them.
+    pub(in crate::store) keys: Vec<(String, u64)>,
+    pub(in crate::store) sources: Vec<u64>,
+}
+
+/// A source of an image.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct RestoredSource {
+    pub(in crate::store) id: u64,
+    pub(in crate::store) entry: SourceEntry,
+    /// Whether its path leads to it.
+    pub(in crate::store) newest: bool,
+}
+
+/// A provider's call of an image.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct RestoredCall {
+    pub(in crate::store) key: Vec<u8>,
+    /// Request, usage record, and the session, thread and agent that it is counted under.
+    pub(in crate::store) told: Vec<(Option<String>, CallSlot, [String; 3])>,
 }
 
 /// Where a usage was counted.
@@ -162,6 +224,7 @@ impl ImportStep {
                     .map_or(0, |it| it.entry.chunks.len());
                 1024 * publish.transcripts.len() + 256 * publish.calls.len() + 32 * chunks
             }
+            Self::Restore(restored) => restored.weight(),
             Self::Sweep { .. } => 0,
         }
     }
@@ -173,8 +236,29 @@ impl ImportStep {
                 let transcripts = publish.transcripts.iter();
                 transcripts.map(|it| it.session.as_str()).collect()
             }
+            Self::Restore(restored) => {
+                let transcripts = restored.transcripts.iter();
+                transcripts.map(|it| it.session.as_str()).collect()
+            }
             Self::Stage(_) | Self::Sweep { .. } => Vec::new(),
         }
+    }
+}
+
+impl Restored {
+    fn weight(&self) -> usize {
+        let stems = self.stems.iter();
+        let stems = stems.map(|it| 128 + it.stem.len() + 128 * it.hours.len());
+        let transcripts = self.transcripts.iter();
+        let transcripts = transcripts.map(|it| 1024 + 128 * it.spent.len() + 64 * it.keys.len());
+        let chunks = self.sources.iter().map(|it| 32 * it.entry.chunks.len());
+        let unknown = self.unknown.iter().map(|(_, text)| 64 + text.len());
+        stems
+            .chain(transcripts)
+            .chain(chunks)
+            .chain(unknown)
+            .sum::<usize>()
+            + 256 * self.calls.len()
     }
 }
 
@@ -220,6 +304,27 @@ impl CallGroup {
             _ => {}
         }
         counted
+    }
+
+    /// What was told by the usage records that `within` takes, with their requests. If it does not take all, what does not
+    /// count is left out: it is for the others to say that it does not.
+    pub(in crate::store) fn within(
+        &self,
+        within: impl Fn(&CallSlot) -> bool,
+    ) -> Vec<(Option<&str>, &CallSlot)> {
+        let named = self.requests.iter();
+        let all = self.unnamed.iter().map(|slot| (None, slot));
+        let all: Vec<_> = all
+            .chain(named.map(|(request, slot)| (Some(request.as_str()), slot)))
+            .collect();
+        if all.iter().all(|(_, slot)| within(slot)) {
+            return all;
+        }
+        let counted = self.counted();
+        let counts = |slot: &CallSlot| counted.iter().any(|it| std::ptr::eq(*it, slot));
+        all.into_iter()
+            .filter(|(_, slot)| within(slot) && counts(slot))
+            .collect()
     }
 
     /// All usage records of the group.

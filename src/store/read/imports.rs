@@ -12,7 +12,7 @@ use crate::{Result, SessionRef};
 
 impl Reader<'_> {
     /// A table that stores of before there were imports lack.
-    fn optional<K: redb::Key + 'static, V: redb::Value + 'static>(
+    pub(super) fn optional<K: redb::Key + 'static, V: redb::Value + 'static>(
         &self,
         table: redb::TableDefinition<'_, K, V>,
     ) -> Result<Option<ReadOnlyTable<K, V>>> {

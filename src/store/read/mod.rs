@@ -3,6 +3,7 @@
 pub(super) mod contents;
 pub(super) mod context;
 pub(super) mod display;
+pub(super) mod image;
 mod imports;
 pub(super) mod lists;
 pub(super) mod log;

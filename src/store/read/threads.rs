@@ -200,7 +200,7 @@ impl Reader<'_> {
     }
 
     /// The sessions below `roots` at any depth, written or not.
-    fn descendants(&self, roots: &[u64]) -> Result<Vec<u64>> {
+    pub(super) fn descendants(&self, roots: &[u64]) -> Result<Vec<u64>> {
         let table = self.snapshot.children()?;
         let mut seen: HashSet<u64> = roots.iter().copied().collect();
         let mut open = roots.to_vec();

@@ -1,0 +1,429 @@
+//! Transcripts of an image: their records are stored, and their heads made from them.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::super::step::{RestoredTranscript, StagedAt};
+use super::session::{Known, gone_on};
+use super::{Restore, damaged, number};
+use crate::spend::{Money, SpendTally};
+use crate::store::apply::full_stem;
+use crate::store::envelope::Encoded;
+use crate::store::head::{Context, Head, INLINE_RANGES, Range, ToolsRef};
+use crate::store::image::entry::{RecordEntry, RecordName, RowEntry, TallyEntry, TranscriptEntry};
+use crate::store::import::unknown;
+use crate::store::pending::Newest;
+use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal};
+use crate::transcript::limits::{MAX_GENERATION, check_message, check_meta};
+use crate::turn::background_origin;
+use crate::{Result, TurnUsage};
+
+/// A transcript the records of which are read.
+pub(super) struct OpenTranscript {
+    entry: TranscriptEntry,
+    /// Its number in this store.
+    number: u64,
+    /// Whether the store has it.
+    known: bool,
+    /// The least sequence that its next record can have.
+    from: u64,
+    /// The sequence behind the last record that was stored.
+    next: u64,
+    /// Records that wait for those that they refer to.
+    held: Vec<RecordEntry>,
+    awaited: HashSet<Uuid>,
+    tools: Option<ToolsRef>,
+    rows_stored: u64,
+    keys: Vec<(String, u64)>,
+    base: Vec<Range>,
+    base_record: u64,
+    tail_from: u64,
+}
+
+impl Restore<'_> {
+    fn session_of(&mut self, stem: &str) -> Result<&mut Known> {
+        let known = self.sessions.get_mut(stem);
+        known.ok_or_else(|| damaged("a transcript of no session"))
+    }
+
+    pub(super) fn begin_transcript(&mut self, entry: TranscriptEntry) -> Result<()> {
+        self.end_part()?;
+        let stem = &entry.stem;
+        if !self.stems.contains(stem) {
+            return Err(damaged("a transcript of no session"));
+        }
+        check_meta(stem, &entry.meta)?;
+        check_time(entry.created)?;
+        check_time(entry.updated)?;
+        if !self.sessions.contains_key(stem) {
+            let known = Known::new(self.engine, stem)?;
+            self.sessions.insert(stem.clone(), known);
+            self.counts.sessions += 1;
+        }
+        let engine = self.engine;
+        let session = self.session_of(stem)?;
+        let follows = match &session.newest {
+            None => entry.generation == 0,
+            Some(before) => before.head.sealed && entry.generation == session.next,
+        };
+        if !(follows || session.is_known() && entry.generation == session.next)
+            || entry.generation > MAX_GENERATION
+        {
+            return Err(damaged("a generation does not follow the one before it"));
+        }
+        session.next = entry.generation + 1;
+        let known = session.is_known();
+        let number = if known {
+            session.held(stem, entry.generation)?
+        } else {
+            engine.new_transcript()
+        };
+        session.incarnation.get_or_insert(number);
+        if !known {
+            let full = full_stem(stem, entry.generation);
+            let more = entry.more.clone();
+            self.keep(unknown::transcript(&full), &more);
+        }
+        self.transcript = Some(Box::new(OpenTranscript {
+            entry,
+            number,
+            known,
+            from: 0,
+            next: 0,
+            held: Vec::new(),
+            awaited: HashSet::new(),
+            tools: None,
+            rows_stored: 0,
+            keys: Vec::new(),
+            base: Vec::new(),
+            base_record: 0,
+            tail_from: 0,
+        }));
+        Ok(())
+    }
+
+    pub(super) fn record(&mut self, entry: RecordEntry) -> Result<()> {
+        let Some(mut open) = self.transcript.take() else {
+            return Err(damaged("a record of no transcript"));
+        };
+        let done = self.record_of(&mut open, entry);
+        self.transcript = Some(open);
+        done
+    }
+
+    fn record_of(&mut self, open: &mut OpenTranscript, entry: RecordEntry) -> Result<()> {
+        if entry.seq < open.from || entry.seq >= open.entry.next_seq {
+            return Err(damaged("a record does not follow the one before it"));
+        }
+        open.from = entry.seq + 1;
+        let uuid = entry.uuid.as_u128();
+        let held = self.engine.snapshot(|reader| {
+            let Some(position) = reader.position_of(uuid)? else {
+                return Ok(None);
+            };
+            reader.record(position, |record| {
+                let address = record.address;
+                Ok(Some((address.transcript, address.seq)))
+            })
+        })?;
+        let stem = &open.entry.stem;
+        if open.known {
+            if held != Some((open.number, entry.seq)) {
+                return Err(gone_on(stem, "the store has other records of it"));
+            }
+            self.counts.duplicates += 1;
+            return Ok(());
+        }
+        if held.is_some() {
+            return Err(gone_on(stem, "a record of it is in another session"));
+        }
+        if !self.uuids.insert(uuid) {
+            return Err(damaged("a record stands twice"));
+        }
+        self.keep(unknown::record(entry.uuid), &entry.more);
+        let session = self.session_of(stem)?;
+        session.places.insert(entry.uuid, (open.number, entry.seq));
+        open.awaited.remove(&entry.uuid);
+        let ends = entry.rows.iter().flatten();
+        let ends = ends.flat_map(|(first, last)| [*first, *last]);
+        open.awaited
+            .extend(ends.filter(|end| !session.places.contains_key(end)));
+        open.held.push(entry);
+        if open.awaited.is_empty() {
+            for entry in std::mem::take(&mut open.held) {
+                self.store(open, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a record, all that it refers to being known.
+    fn store(&mut self, open: &mut OpenTranscript, mut entry: RecordEntry) -> Result<()> {
+        // A gap is where a successor kept a row.
+        if entry.seq > open.next.max(open.tail_from) {
+            return Err(damaged("a record is missing"));
+        }
+        open.next = entry.seq + 1;
+        check_time(entry.at)?;
+        let address = Address {
+            transcript: open.number,
+            seq: entry.seq,
+            uuid: entry.uuid.as_u128(),
+            at: entry.at,
+        };
+        let packing = self.engine.packing();
+        let encoded = match entry.kind {
+            RecordName::Row
+            | RecordName::MarkerRow
+            | RecordName::Partial
+            | RecordName::MarkerPartial => {
+                let row = entry.row.take().ok_or_else(bare)?;
+                self.row(open, entry.kind, address, *row)?
+            }
+            RecordName::Marker => {
+                let replacement = self.ranges(open, &entry)?;
+                self.counts.contexts += 1;
+                open.base.clone_from(&replacement);
+                open.base_record = entry.seq;
+                open.tail_from = entry.seq + 1;
+                let marker = Marker {
+                    replacement,
+                    request_id: entry.request_id,
+                    metadata: entry.metadata,
+                };
+                record::encode_marker(packing, address, &marker)?
+            }
+            RecordName::Retained => {
+                let ranges = self.ranges(open, &entry)?;
+                let slots: u64 = ranges.iter().map(|range| range.end - range.first).sum();
+                open.base.clone_from(&ranges);
+                open.base_record = entry.seq;
+                // Each of its rows has a sequence here, also those that are stored elsewhere.
+                open.tail_from = entry.seq.saturating_add(1).saturating_add(slots);
+                record::encode_retained(packing, address, &ranges)?
+            }
+            RecordName::Usage => {
+                let usage = TurnUsage::from(entry.usage.ok_or_else(bare)?);
+                let place = (address.transcript, address.seq);
+                self.usages.insert(address.uuid, place);
+                if entry.superseded {
+                    self.restored.superseded.push(place);
+                }
+                record::encode_usage(packing, address, &usage, entry.request_id.as_deref())?
+            }
+            RecordName::Tools => {
+                let tools = entry.tools.ok_or_else(bare)?;
+                open.tools = Some(ToolsRef {
+                    seq: entry.seq,
+                    hash: self.engine.seed.json_text(&tools),
+                });
+                record::encode_tools(packing, address, &tools)?
+            }
+            RecordName::Seal => {
+                let seal = Seal {
+                    request_id: entry.request_id,
+                    metadata: entry.metadata,
+                };
+                record::encode_seal(packing, address, &seal)?
+            }
+        };
+        let at = StagedAt {
+            transcript: address.transcript,
+            seq: address.seq,
+            uuid: address.uuid,
+        };
+        self.put(at, encoded)
+    }
+
+    fn ranges(&mut self, open: &OpenTranscript, entry: &RecordEntry) -> Result<Vec<Range>> {
+        let session = self.session_of(&open.entry.stem)?;
+        let runs = entry.rows.as_ref().ok_or_else(bare)?;
+        runs.iter()
+            .map(|(first, last)| session.range(first, last))
+            .collect()
+    }
+
+    fn row(
+        &mut self,
+        open: &mut OpenTranscript,
+        name: RecordName,
+        address: Address,
+        mut row: RowEntry,
+    ) -> Result<Encoded> {
+        let (iteration, ts) = (row.iteration, row.ts.take());
+        let (shows_write_time, revises) = (row.shows_write_time, row.revises);
+        let message = row.message(name.is_interrupted());
+        check_message(&open.entry.stem, &message)?;
+        let hashes = self.engine.seed.row(&message);
+        let kind = match name {
+            RecordName::MarkerRow => Kind::MarkerRow,
+            RecordName::MarkerPartial => Kind::MarkerPartial,
+            RecordName::Partial => Kind::Partial,
+            _ => Kind::Row,
+        };
+        if matches!(kind, Kind::MarkerRow | Kind::MarkerPartial) {
+            open.tail_from = open.tail_from.max(address.seq + 1);
+        }
+        open.rows_stored += 1;
+        self.counts.rows += 1;
+        if !message.interrupted {
+            let session = self.session_of(&open.entry.stem)?;
+            let rows = session.rows.entry(address.transcript).or_default();
+            rows.push((address.seq, hashes.identity()));
+            if let Some(origin) = background_origin(&message) {
+                open.keys.push((origin.idempotency_key, address.seq));
+            }
+        }
+        record::encode_row(
+            self.engine.packing(),
+            kind,
+            address,
+            &RowRef {
+                message: &message,
+                hashes,
+                iteration,
+                ts: ts.as_deref(),
+                shows_write_time,
+                revises,
+            },
+        )
+    }
+
+    /// Makes the head of the transcript that was read, and compares it with what the image says.
+    pub(super) fn end_transcript(&mut self) -> Result<()> {
+        let Some(open) = self.transcript.take() else {
+            return Ok(());
+        };
+        if open.known {
+            return Ok(());
+        }
+        if !open.awaited.is_empty() {
+            return Err(damaged("a compaction names a record that is not there"));
+        }
+        if open.entry.next_seq != open.next.max(open.tail_from) {
+            return Err(damaged("the last records of a transcript are missing"));
+        }
+        let seed = &self.engine.seed;
+        let open = *open;
+        let entry = open.entry;
+        let known = self.sessions.get_mut(&entry.stem);
+        let session = known.ok_or_else(|| damaged("a transcript of no session"))?;
+        let inline = open.base.len() <= INLINE_RANGES;
+        let tail = Range {
+            transcript: open.number,
+            first: open.tail_from,
+            end: entry.next_seq,
+        };
+        let mut context = Context {
+            base: Vec::new(),
+            base_record: (!inline).then_some(open.base_record),
+            tail_from: open.tail_from,
+            rows: 0,
+            digest: 0,
+        };
+        for range in open.base.iter().chain([&tail]) {
+            for (_, identity) in session.rows_of(*range) {
+                context.digest = seed.extend(context.digest, identity);
+                context.rows += 1;
+            }
+        }
+        if inline {
+            context.base = open.base;
+        }
+        if context.rows != entry.live_rows {
+            return Err(damaged("a live context is not the one that it was"));
+        }
+        let spend = SpendTally::from(entry.spend);
+        self.counts.input = self.counts.input.saturating_add(spend.input_tokens);
+        self.counts.output = self.counts.output.saturating_add(spend.output_tokens);
+        let cached = spend.cached_input_tokens;
+        self.counts.cached_input = self.counts.cached_input.saturating_add(cached);
+        self.counts.cost = self.counts.cost.saturating_add(spend.cost.0);
+        let head = Head {
+            meta: Arc::new(entry.meta),
+            via_session: entry.referenced,
+            sealed: entry.sealed,
+            next_seq: entry.next_seq,
+            context,
+            tools: open.tools,
+            rows_stored: open.rows_stored,
+            title: entry.title,
+            updated_at: entry.updated,
+            spend,
+        };
+        if !head.sealed {
+            // Nothing more refers to its records.
+            session.places = HashMap::new();
+            session.rows = HashMap::new();
+        }
+        let incarnation = session.incarnation.unwrap_or(open.number);
+        session.newest = Some(Newest {
+            transcript: open.number,
+            generation: entry.generation,
+            incarnation,
+            head: Arc::new(head.clone()),
+        });
+        let mut sources = Vec::new();
+        for id in &entry.sources {
+            if !self.sources.contains_key(id) {
+                return Err(damaged(
+                    "a transcript was made of a source that is not there",
+                ));
+            }
+            sources.push(number(id)?);
+        }
+        let by_agent = entry.spent.into_iter();
+        self.restored.transcripts.push(RestoredTranscript {
+            transcript: open.number,
+            session: entry.stem,
+            generation: entry.generation,
+            incarnation,
+            created_at: entry.created,
+            head,
+            spent: by_agent.map(|it| it.counted(0)).collect(),
+            keys: open.keys,
+            sources,
+        });
+        Ok(())
+    }
+}
+
+/// Refuses what no clock shows.
+fn check_time(micros: i64) -> Result<()> {
+    match jiff::Timestamp::from_microsecond(micros) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(damaged("a time is none")),
+    }
+}
+
+/// That a record lacks what its kind has.
+fn bare() -> crate::Error {
+    damaged("a record lacks what records of its kind have")
+}
+
+impl From<TallyEntry> for SpendTally {
+    fn from(entry: TallyEntry) -> Self {
+        Self {
+            input_tokens: entry.input,
+            output_tokens: entry.output,
+            cached_input_tokens: entry.cached_input,
+            cost: Money(entry.cost.0),
+            turns: entry.turns,
+            last_input_tokens: entry.last_input,
+            last_output_tokens: entry.last_output,
+            last_context_tokens: entry.last_context,
+            last_context_input_tokens: entry.last_context_input,
+            last_context_output_tokens: entry.last_context_output,
+            model: entry.model,
+            context_window: entry.context_window,
+            priced: Money(entry.priced.0),
+            priced_source: entry.priced_source,
+            unpriced_turns: entry.unpriced_turns,
+            unpriced_input_tokens: entry.unpriced_input,
+            unpriced_output_tokens: entry.unpriced_output,
+            unpriced_cached_input_tokens: entry.unpriced_cached_input,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A session of an image, as the store knows it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::damaged;
+use crate::store::engine::Engine;
+use crate::store::hash::Identity;
+use crate::store::head::Range;
+use crate::store::pending::{Newest, Session, View};
+use crate::{Error, Result};
+
+/// What is known of a session while the image that tells of it is read.
+pub(super) struct Known {
+    pub(super) session: Arc<Session>,
+    /// The session as it was when the import met it.
+    view: View,
+    /// Generations that the store has. If it has any, nothing is added to the session.
+    held: Vec<u64>,
+    /// The generation that has to come next.
+    pub(super) next: u32,
+    pub(super) incarnation: Option<u64>,
+    /// The last generation that was read, once all of it was.
+    pub(super) newest: Option<Newest>,
+    /// Where its records stand, as long as more may refer to them.
+    pub(super) places: HashMap<Uuid, (u64, u64)>,
+    /// The rows of contexts among them, by transcript, ascending by sequence.
+    pub(super) rows: HashMap<u64, Vec<(u64, Identity)>>,
+}
+
+impl Known {
+    pub(super) fn new(engine: &Engine, stem: &str) -> Result<Self> {
+        let session = engine.sessions.get(stem);
+        let view = loop {
+            let view = engine.view(&session)?;
+            if engine.settled(&view) {
+                break view;
+            }
+        };
+        let held = engine.read_under(&view, |reader| {
+            let chain = match reader.stem_id(stem)? {
+                Some(id) => reader.chain(id)?,
+                None => Vec::new(),
+            };
+            Ok(chain
+                .into_iter()
+                .map(|(_, transcript)| transcript)
+                .collect())
+        })?;
+        Ok(Self {
+            session,
+            view,
+            held,
+            next: 0,
+            incarnation: None,
+            newest: None,
+            places: HashMap::new(),
+            rows: HashMap::new(),
+        })
+    }
+
+    /// Whether the store has it.
+    pub(super) fn is_known(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// The transcript that the store has of a generation.
+    pub(super) fn held(&self, stem: &str, generation: u32) -> Result<u64> {
+        let found = usize::try_from(generation)
+            .ok()
+            .and_then(|at| self.held.get(at));
+        found
+            .copied()
+            .ok_or_else(|| gone_on(stem, "the file has a later generation of it"))
+    }
+
+    /// The head that publishing gives it; None if the store has it.
+    pub(super) fn moved(&self) -> Result<Option<(&Session, &View, Newest)>> {
+        if self.is_known() {
+            return Ok(None);
+        }
+        match &self.newest {
+            Some(newest) if !newest.head.sealed => {
+                Ok(Some((&self.session, &self.view, newest.clone())))
+            }
+            _ => Err(damaged("the last generation of a session is missing")),
+        }
+    }
+
+    /// The run from one record to another.
+    pub(super) fn range(&self, first: &Uuid, last: &Uuid) -> Result<Range> {
+        let found = self.places.get(first).zip(self.places.get(last));
+        match found {
+            Some(((transcript, first), (of, last))) if transcript == of && first <= last => {
+                Ok(Range {
+                    transcript: *transcript,
+                    first: *first,
+                    end: last + 1,
+                })
+            }
+            _ => Err(damaged("a run of records is none")),
+        }
+    }
+
+    /// The rows of contexts in a run.
+    pub(super) fn rows_of(&self, range: Range) -> &[(u64, Identity)] {
+        let Some(rows) = self.rows.get(&range.transcript) else {
+            return &[];
+        };
+        let first = rows.partition_point(|(seq, _)| *seq < range.first);
+        let end = rows.partition_point(|(seq, _)| *seq < range.end);
+        rows.get(first..end).unwrap_or_default()
+    }
+}
+
+/// That the store has a session which is not the one of the image.
+pub(super) fn gone_on(stem: &str, reason: &str) -> Error {
+    Error::Conflict {
+        stem: stem.to_owned(),
+        reason: reason.to_owned(),
+    }
+}

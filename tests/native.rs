@@ -1,0 +1,611 @@
+//! What the native format promises: everything out, everything in, the same bytes again, and nothing of a file that is
+//! not whole.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
+mod support {
+    pub mod picture;
+    pub mod script;
+    pub mod values;
+    pub mod whole;
+}
+
+use std::fmt::Write as _;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use support::script::{STEPS, World};
+use support::values::meta;
+use support::whole::{exported, whole};
+use transcript_redb::interchange::{self, Codec, FileReport};
+use transcript_redb::testkit::{DiskCall, SimDisk};
+use transcript_redb::{
+    ErrorKind, ExportScope, Result, SessionRef, Store, TranscriptLocator, TranscriptMessage,
+    TranscriptMeta, TranscriptTurn, same_transcript_messages, serde_json,
+};
+
+fn native() -> &'static dyn Codec {
+    interchange::codec("native").unwrap()
+}
+
+fn import(store: &Store, bytes: &[u8]) -> Result<FileReport> {
+    store.import_from("a file", bytes, native())
+}
+
+fn all(store: &Store) -> Vec<u8> {
+    exported(store, ExportScope::All).unwrap()
+}
+
+/// A store with what every kind of write leaves.
+fn scripted() -> World {
+    let world = World::over(World::builder().in_memory().unwrap()).unwrap();
+    for (name, step) in STEPS {
+        step(&world).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    world
+}
+
+/// Imports an export into an empty store, and checks that all is the same.
+fn check_round_trip(store: &Store) -> Vec<u8> {
+    let bytes = all(store);
+    let other = Store::in_memory().unwrap();
+    import(&other, &bytes).unwrap();
+    assert_same(store, &other);
+    bytes
+}
+
+fn assert_same(store: &Store, other: &Store) {
+    let (left, right) = (whole(store).unwrap(), whole(other).unwrap());
+    for (left, right) in left.lines().zip(right.lines()) {
+        assert_eq!(left, right);
+    }
+    assert_eq!(left.len(), right.len());
+    let (left, right) = (all(store), all(other));
+    let [left, right] = [left, right].map(|bytes| String::from_utf8(bytes).unwrap());
+    for (left, right) in left.lines().zip(right.lines()) {
+        assert_eq!(left, right);
+    }
+    assert_eq!(left.len(), right.len());
+}
+
+/// The file with another last line, which vouches for what is there now.
+fn vouched(lines: &[String]) -> Vec<u8> {
+    use sha2::Digest as _;
+    let mut text = lines.join("\n") + "\n";
+    let hash = sha2::Sha256::digest(&text);
+    let hash = format!("{hash:x}");
+    let end = json!({"type": "end", "lines": lines.len(), "sha256": hash});
+    writeln!(text, "{end}").unwrap();
+    text.into_bytes()
+}
+
+/// The lines of an export without the last one.
+fn lines(bytes: &[u8]) -> Vec<String> {
+    let text = std::str::from_utf8(bytes).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines.pop();
+    lines
+}
+
+/// A session of another tool: turns whose responses have usages, some of them told twice.
+fn claude(session: &str, turns: usize) -> String {
+    let mut text = String::new();
+    for at in 1..=turns {
+        let uuid = |at: usize| format!("00000000-0000-4000-8000-{at:012x}");
+        let (parent, own) = (uuid(at - 1), uuid(at));
+        let message = match at % 2 {
+            1 => json!({"role": "user", "content": format!("text {at}")}),
+            _ => {
+                json!({"role": "assistant", "content": [{"type": "text", "text": format!("text {at}")}],
+                "id": format!("msg_{}", at / 4), "model": "m",
+                "usage": {"input_tokens": 3, "cache_read_input_tokens": 7, "output_tokens": at}})
+            }
+        };
+        let line = json!({"type": message["role"], "sessionId": session, "uuid": own, "parentUuid": parent,
+            "timestamp": format!("2026-08-01T09:00:{:02}.000Z", at % 60), "message": message});
+        writeln!(text, "{line}").unwrap();
+    }
+    text
+}
+
+/// A store that imported files of other tools, damaged and grown ones too.
+fn imported() -> Store {
+    let store = Store::in_memory().unwrap();
+    let give = |name: &str, text: &[u8], codec: &str| {
+        let codec = interchange::codec(codec).unwrap();
+        store.import_from(name, text, codec).unwrap();
+    };
+    give("s.jsonl", claude("s", 9).as_bytes(), "claude-code");
+    give("s.jsonl", claude("s", 20).as_bytes(), "claude-code");
+    // A fork: the same calls under another session, one of them larger.
+    let fork = claude("s", 21).replace("\"s\"", "\"fork\"");
+    give("fork.jsonl", fork.as_bytes(), "claude-code");
+    let mut torn = claude("torn", 3).into_bytes();
+    torn.extend(b"\n\0\0[1]\n{\"type\":\"us\xff");
+    torn.extend(vec![b'x'; 600_000]);
+    give("torn.jsonl", &torn, "claude-code");
+    // Rewritten in place: two sources of one path.
+    give("torn.jsonl", claude("torn", 2).as_bytes(), "claude-code");
+    let fixture = include_bytes!("../src/interchange/claude_code/fixture.jsonl");
+    give("fixture.jsonl", fixture, "claude-code");
+    let fixture = include_bytes!("../src/interchange/codex/fixture.jsonl");
+    give("rollout.jsonl", fixture, "codex");
+    let chat = concat!(
+        r#"{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}"#,
+        "\n",
+        r#"{"messages":[{"role":"user","content":"c"}]}"#,
+        "\n"
+    );
+    give("chat.jsonl", chat.as_bytes(), "chat");
+    give("nothing.jsonl", b"{\"never", "chat");
+    store
+}
+
+#[test]
+fn what_every_kind_of_write_leaves_comes_back_the_same() {
+    let world = World::over(World::builder().in_memory().unwrap()).unwrap();
+    check_round_trip(&world.store);
+    for (name, step) in STEPS {
+        step(&world).unwrap_or_else(|error| panic!("{name}: {error}"));
+        check_round_trip(&world.store);
+    }
+    let other = Store::in_memory().unwrap();
+    import(&other, &all(&world.store)).unwrap();
+    let other = World::over(other).unwrap();
+    assert_eq!(other.picture().unwrap(), world.picture().unwrap());
+}
+
+#[test]
+fn what_was_imported_comes_back_with_its_sources_and_calls() {
+    let store = imported();
+    let bytes = check_round_trip(&store);
+    let kinds: Vec<Value> = lines(&bytes)
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for kind in ["source", "chunk", "repeat", "call"] {
+        assert!(kinds.iter().any(|line| line["type"] == kind), "{kind}");
+    }
+    assert!(kinds.iter().any(|line| line["superseded"] == true));
+    assert!(
+        lines(&bytes)
+            .iter()
+            .filter(|line| line.contains("\"chunk\""))
+            .all(|line| line.len() <= 64 << 10)
+    );
+    // What the other store knows of them is enough to import the files again, grown ones too.
+    let other = Store::in_memory().unwrap();
+    import(&other, &bytes).unwrap();
+    let codec = interchange::codec("claude-code").unwrap();
+    for (turns, added) in [(20, 0), (24, 4)] {
+        for store in [&store, &other] {
+            let text = claude("s", turns);
+            let report = store.import_from("s.jsonl", text.as_bytes(), codec);
+            assert_eq!(report.unwrap().messages, added);
+        }
+    }
+    let spent = |store: &Store| store.spend(transcript_redb::SpendQuery::default()).unwrap();
+    assert_eq!(spent(&store), spent(&other));
+}
+
+#[test]
+fn a_host_goes_on_in_an_imported_store() {
+    let world = scripted();
+    let other = Store::in_memory().unwrap();
+    import(&other, &all(&world.store)).unwrap();
+    for listed in other.sessions().unwrap() {
+        let history = other
+            .locator()
+            .open_stem(&listed.stem, TranscriptMeta::new(""))
+            .unwrap();
+        let stored = history.messages().unwrap();
+        let next = [stored.clone(), vec![TranscriptMessage::user("on")]].concat();
+        // It is compared with the digest that the import made.
+        let meta = meta("orchestrator", "one");
+        history
+            .append_turn(TranscriptTurn::new(&stored, &next, &meta))
+            .unwrap();
+        assert!(same_transcript_messages(
+            &history.messages().unwrap(),
+            &next
+        ));
+    }
+    check_round_trip(&other);
+}
+
+#[test]
+fn parts_of_a_store_are_whole_in_themselves() {
+    let world = scripted();
+    let stores = [&world.store, &imported()];
+    for store in stores {
+        for listed in store
+            .sessions_matching(&transcript_redb::SessionQuery {
+                children: true,
+                ..Default::default()
+            })
+            .unwrap()
+        {
+            let part = exported(store, ExportScope::Sessions(&[&listed.stem])).unwrap();
+            let other = Store::in_memory().unwrap();
+            import(&other, &part).unwrap();
+            assert_eq!(all(&other), part, "{}", listed.stem);
+            for record in store.records_of_stem(&listed.stem).unwrap() {
+                let record = record.unwrap();
+                assert_eq!(other.record(record.uuid).unwrap(), Some(record));
+            }
+        }
+    }
+    let thread = exported(&world.store, ExportScope::Thread("one")).unwrap();
+    let other = Store::in_memory().unwrap();
+    import(&other, &thread).unwrap();
+    assert_eq!(all(&other), thread);
+    let spent = |store: &Store| store.locator().thread_spend("one").unwrap();
+    assert_eq!(spent(&other), spent(&world.store));
+    assert!(other.sessions().unwrap().len() < world.store.sessions().unwrap().len());
+    let unwritten = exported(&other, ExportScope::Sessions(&["nobody"]));
+    assert_eq!(unwritten.unwrap_err().kind(), ErrorKind::NotWritten);
+}
+
+#[test]
+fn the_parts_together_are_the_store() {
+    let store = imported();
+    let other = Store::in_memory().unwrap();
+    for listed in store.sessions().unwrap() {
+        let part = exported(&store, ExportScope::Sessions(&[&listed.stem])).unwrap();
+        import(&other, &part).unwrap();
+        import(&other, &part).unwrap();
+    }
+    let spent = |store: &Store| store.spend(transcript_redb::SpendQuery::default()).unwrap();
+    assert_eq!(spent(&store), spent(&other));
+    assert_eq!(
+        store.stats().unwrap().records,
+        other.stats().unwrap().records
+    );
+}
+
+#[test]
+fn a_second_import_adds_nothing() {
+    for store in [&scripted().store, &imported()] {
+        let bytes = all(store);
+        let other = Store::in_memory().unwrap();
+        let first = import(&other, &bytes).unwrap();
+        assert!(first.messages > 0 && first.input_tokens > 0 && first.compactions > 0);
+        let again = import(&other, &bytes).unwrap();
+        assert_eq!(
+            (again.messages, again.compactions, again.input_tokens),
+            (0, 0, 0)
+        );
+        assert!(again.duplicates > 0);
+        assert_same(store, &other);
+        // Into the store that it is of, too, and after that has gone on.
+        import(store, &bytes).unwrap();
+        assert_same(store, &other);
+    }
+    let world = scripted();
+    let bytes = all(&world.store);
+    let session = SessionRef::root("new");
+    let history = world
+        .store
+        .locator()
+        .open_session(&session, meta("clerk", "two"));
+    history
+        .unwrap()
+        .append(TranscriptMessage::user("mine"))
+        .unwrap();
+    let before = all(&world.store);
+    import(&world.store, &bytes).unwrap();
+    assert_eq!(all(&world.store), before);
+}
+
+#[test]
+fn a_session_that_is_another_one_is_a_conflict() {
+    let world = scripted();
+    let bytes = all(&world.store);
+    let other = Store::in_memory().unwrap();
+    let session = SessionRef::root("other");
+    let history = other.locator().open_session(&session, meta("clerk", "two"));
+    history
+        .unwrap()
+        .append(TranscriptMessage::user("mine"))
+        .unwrap();
+    let before = whole(&other).unwrap();
+    assert_eq!(
+        import(&other, &bytes).unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
+    assert_eq!(whole(&other).unwrap(), before);
+}
+
+#[test]
+fn an_export_is_of_one_moment_while_writers_go_on() {
+    let store = Store::in_memory().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for writer in 0..3 {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let meta = meta("clerk", "one");
+                let session = SessionRef::root(format!("session {writer}"));
+                let history = store
+                    .locator()
+                    .open_session(&session, meta.clone())
+                    .unwrap();
+                let mut turn = 0;
+                while !stop.load(Ordering::Relaxed) && turn < 400 {
+                    let prev = history.messages().unwrap();
+                    let new = [
+                        TranscriptMessage::user(format!("question {turn}")),
+                        TranscriptMessage::assistant(format!("answer {turn}")),
+                    ];
+                    // Every tenth turn leaves a compaction.
+                    let kept = if turn % 10 == 9 {
+                        &prev[prev.len() - 2..]
+                    } else {
+                        &prev[..]
+                    };
+                    let next = [kept, &new].concat();
+                    history
+                        .append_turn(TranscriptTurn::new(&prev, &next, &meta))
+                        .unwrap();
+                    turn += 1;
+                }
+            });
+        }
+        while store.stats().unwrap().records < 30 {
+            thread::yield_now();
+        }
+        for _ in 0..5 {
+            let bytes = all(&store);
+            let other = Store::in_memory().unwrap();
+            // Its contexts have the rows that its heads say, or it would be refused.
+            import(&other, &bytes).unwrap();
+            assert_eq!(all(&other), bytes);
+            for listed in other.sessions().unwrap() {
+                assert_eq!(listed.messages % 2, 0, "turns are whole");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_newer_version_is_refused_and_unknown_keys_survive() {
+    let world = scripted();
+    let mut file = lines(&all(&world.store));
+    file[0] = r#"{"format":"transcript-redb","version":2}"#.to_owned();
+    let store = Store::in_memory().unwrap();
+    let refused = import(&store, &vouched(&file)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NewerFormat);
+
+    let file = lines(&all(&imported()));
+    let mut file: Vec<String> = file
+        .into_iter()
+        .map(|line| {
+            if line.contains("\"type\":\"chunk\"") {
+                return line;
+            }
+            let end = line.len() - 1;
+            format!("{},\"x_later\":{{\"a\":[1.5,null]}}}}", &line[..end])
+        })
+        .collect();
+    file.push(r#"{"type":"x_fact","of":1}"#.to_owned());
+    file.push(r#"{"type":"x_fact","of":2}"#.to_owned());
+    let store = Store::in_memory().unwrap();
+    import(&store, &vouched(&file)).unwrap();
+    let expected: Vec<Value> = file
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for _ in 0..2 {
+        let found: Vec<Value> = lines(&all(&store))
+            .iter()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        for (expected, found) in expected.iter().zip(&found) {
+            assert_eq!(expected, found);
+        }
+        assert_eq!(expected.len(), found.len());
+        import(&store, &vouched(&file)).unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_file_is_refused_as_a_whole() {
+    let bytes = all(&scripted().store);
+    let store = Store::in_memory().unwrap();
+    let empty = whole(&store).unwrap();
+    let mut random = 1u64;
+    let mut next = |below: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % below as u64).unwrap()
+    };
+    let mut damaged = vec![Vec::new(), b"\n".to_vec(), b"{}".to_vec()];
+    for _ in 0..150 {
+        let mut file = bytes.clone();
+        match next(4) {
+            0 => file.truncate(next(bytes.len())),
+            1 => {
+                let at = next(file.len());
+                file[at] ^= 1 << next(8);
+            }
+            2 => {
+                let at = next(file.len());
+                file.insert(at, u8::try_from(next(256)).unwrap());
+            }
+            _ => {
+                let from = next(file.len());
+                let to = (from + next(5_000) + 1).min(file.len());
+                file.drain(from..to);
+            }
+        }
+        damaged.push(file);
+    }
+    for file in damaged {
+        // White space at the end of a line is none of the damage.
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            text.lines()
+                .map(|line| line.trim().to_owned())
+                .filter(|line| !line.is_empty())
+                .collect::<Vec<_>>()
+        };
+        if text(&file) == text(&bytes) {
+            continue;
+        }
+        let refused = import(&store, &file).unwrap_err();
+        assert!(matches!(
+            refused.kind(),
+            ErrorKind::Corrupted | ErrorKind::NewerFormat
+        ));
+    }
+    assert_eq!(whole(&store).unwrap(), empty);
+    import(&store, &bytes).unwrap();
+}
+
+#[test]
+fn a_file_that_vouches_for_nonsense_is_refused_without_a_panic() {
+    let bytes = all(&imported());
+    let file = lines(&bytes);
+    let scripted = lines(&all(&scripted().store));
+    for (file, step) in [(&file, 5), (&scripted, 2)] {
+        for at in (0..file.len()).step_by(step) {
+            // Without a line, with one twice, and with two exchanged.
+            let mut without = file.clone();
+            without.remove(at);
+            let mut twice = file.clone();
+            twice.insert(at, file[at].clone());
+            let mut exchanged = file.clone();
+            exchanged.swap(at, file.len() - 1 - at);
+            // With a number that is another one.
+            let mut other = file.clone();
+            other[at] = file[at].replacen("\"seq\":", "\"seq\":9223372036854775807,\"x\":", 1);
+            for changed in [without, twice, exchanged, other] {
+                let store = Store::in_memory().unwrap();
+                if import(&store, &vouched(&changed)).is_ok() {
+                    // What is accepted is a store like every other.
+                    check_round_trip(&store);
+                } else {
+                    assert!(store.sessions().unwrap().is_empty());
+                    assert!(store.sources().unwrap().is_empty());
+                }
+            }
+        }
+    }
+    let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    let store = Store::in_memory().unwrap();
+    assert!(import(&store, &vouched(&[file[0].clone(), deep])).is_err());
+}
+
+/// Gives its bytes, then fails.
+struct Broken<'b>(&'b [u8]);
+
+impl Read for Broken<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buffer)? {
+            0 => Err(io::Error::other("the disk is gone")),
+            read => Ok(read),
+        }
+    }
+}
+
+/// Several steps of an import.
+fn large() -> Vec<u8> {
+    let store = imported();
+    let meta = meta("clerk", "two");
+    for session in 0..3 {
+        let session = SessionRef::root(format!("large {session}"));
+        let history = store
+            .locator()
+            .open_session(&session, meta.clone())
+            .unwrap();
+        let rows: Vec<_> = (0..300)
+            .map(|at| TranscriptMessage::user(format!("{at}: {}", "long ".repeat(800))))
+            .collect();
+        history
+            .append_turn(TranscriptTurn::new(&[], &rows, &meta))
+            .unwrap();
+    }
+    all(&store)
+}
+
+#[test]
+fn an_import_that_ends_early_leaves_nothing() {
+    let bytes = large();
+    let store = Store::in_memory().unwrap();
+    let refused = store.import_from("a file", Broken(&bytes), native());
+    // The last line is there; what it cannot read may stand behind it.
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Io);
+    assert!(import(&store, &bytes[..bytes.len() - 1_000]).is_err());
+    assert!(store.sessions().unwrap().is_empty());
+    assert_eq!(store.stats().unwrap().records, 0);
+    import(&store, &bytes).unwrap();
+    assert_eq!(all(&store), bytes);
+}
+
+#[test]
+fn a_power_cut_in_the_middle_leaves_all_or_nothing() {
+    let bytes = large();
+    let disk = SimDisk::new();
+    let store = disk.open(World::builder()).unwrap();
+    disk.record();
+    import(&store, &bytes).unwrap();
+    let acknowledged = disk.events();
+    let mut seen = [0; 2];
+    let syncs = disk.syncs();
+    // About twenty moments, the last ones among them: it is there that all of it is published.
+    let first = syncs.len().saturating_sub(6);
+    let syncs = syncs.iter().copied().enumerate();
+    let syncs: Vec<usize> = syncs
+        .filter(|(at, _)| *at >= first || at % 8 == 0)
+        .map(|(_, event)| event)
+        .collect();
+    for events in syncs
+        .into_iter()
+        .flat_map(|at| [at, at + 1])
+        .chain([acknowledged])
+    {
+        let image = disk.power_cut(events.min(disk.events()), events as u64);
+        let store = image.open(World::builder()).unwrap();
+        let there = !store.sessions().unwrap().is_empty();
+        seen[usize::from(there)] += 1;
+        if there {
+            assert_eq!(all(&store), bytes, "after {events} events");
+        } else {
+            assert!(events < acknowledged);
+            assert!(store.sources().unwrap().is_empty());
+            import(&store, &bytes).unwrap();
+            assert_eq!(all(&store), bytes, "after {events} events");
+        }
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+}
+
+#[test]
+fn a_disk_that_fails_in_the_middle_leaves_all_or_nothing() {
+    let bytes = large();
+    for nth in (1..40).step_by(3) {
+        let disk = SimDisk::new();
+        let store = disk.open(World::builder()).unwrap();
+        disk.fail_once(DiskCall::Sync, nth);
+        let done = import(&store, &bytes);
+        disk.heal();
+        if done.is_ok() && disk.failures() == 0 {
+            break;
+        }
+        drop(store);
+        let store = World::open(&disk).unwrap().store;
+        let there = !store.sessions().unwrap().is_empty();
+        assert!(there || done.is_err(), "what was acknowledged is there");
+        import(&store, &bytes).unwrap();
+        assert_eq!(all(&store), bytes, "the sync {nth} failed");
+    }
+}
