@@ -171,6 +171,10 @@ mod tests {
                 r#"{"id":"x","timestamp":"t","instructions":null}"#,
                 Some("codex"),
             ),
+            (
+                r#"{"format":"transcript-redb","version":9}"#,
+                Some("native"),
+            ),
             (r#"{"messages":[]}"#, Some("chat")),
             (r#"{"role":"user","content":"x"}"#, Some("chat")),
             (r#"{"messages":[],"exit_status":""}"#, None),
