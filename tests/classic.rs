@@ -1,5 +1,12 @@
 //! Classic files: in, on with the conversation, and out again.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a panic is how a test fails"
+)]
+
 use std::collections::BTreeMap;
 use std::io::Write;
 

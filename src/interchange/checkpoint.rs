@@ -81,16 +81,24 @@ impl Codec for Checkpoint {
             {
                 parsed
             }
-            Ok(_) => return bad(source, &bytes, BadClass::Fragment),
-            Err(failure) if failure.cut => return bad(source, &bytes, BadClass::TornTail),
-            Err(_) => return bad(source, &bytes, BadClass::Fragment),
+            Err(failure) if failure.cut => {
+                bad(source, &bytes, BadClass::TornTail);
+                return Ok(());
+            }
+            Ok(_) | Err(_) => {
+                bad(source, &bytes, BadClass::Fragment);
+                return Ok(());
+            }
         };
         let lossy = parsed.lossy;
         let document = match parsed.value {
             Value::Object(document) if document.get("messages").is_some_and(Value::is_array) => {
                 document
             }
-            _ => return bad(source, &bytes, BadClass::WrongShape),
+            _ => {
+                bad(source, &bytes, BadClass::WrongShape);
+                return Ok(());
+            }
         };
         let counts = source.counts_mut();
         counts.records = 1;
@@ -116,7 +124,7 @@ fn is_document(value: &Map<String, Value>) -> bool {
 }
 
 /// Sets the whole source aside.
-fn bad(source: &mut Source<'_>, bytes: &[u8], class: BadClass) -> Result<()> {
+fn bad(source: &mut Source<'_>, bytes: &[u8], class: BadClass) {
     if !bytes.trim_ascii().is_empty() {
         let counts = source.counts_mut();
         counts.bad = 1;
@@ -127,7 +135,6 @@ fn bad(source: &mut Source<'_>, bytes: &[u8], class: BadClass) -> Result<()> {
             class,
         });
     }
-    Ok(())
 }
 
 struct Reader {
