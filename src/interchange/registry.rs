@@ -10,9 +10,11 @@ use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
 use super::emit::Emit;
+use super::markdown::Markdown;
 use super::report::FileReport;
 use super::source::Source;
 use super::tally::Tally;
+use super::write::Writer;
 use crate::{Error, Result};
 
 /// Every codec. Of two that are equally sure of a file the first reads it.
@@ -25,6 +27,26 @@ pub fn codecs() -> &'static [&'static dyn Codec] {
 #[must_use]
 pub fn codec(name: &str) -> Option<&'static dyn Codec> {
     codecs().iter().copied().find(|codec| codec.name() == name)
+}
+
+/// The format for people, which is written and not read.
+const MARKDOWN: &str = "markdown";
+
+/// What writes the format with this name; None if nothing does.
+#[must_use]
+pub fn writer(name: &str) -> Option<Box<dyn Writer>> {
+    match name {
+        MARKDOWN => Some(Box::new(Markdown::default())),
+        name => codec(name)?.writer(),
+    }
+}
+
+/// The names of the formats that can be written.
+#[must_use]
+pub fn writable() -> Vec<&'static str> {
+    let written = codecs().iter().filter(|codec| codec.writer().is_some());
+    let names = written.map(|codec| codec.name());
+    names.chain([MARKDOWN]).collect()
 }
 
 /// The codec that is surest that bytes which begin like this, of a file with this path, are its own.
