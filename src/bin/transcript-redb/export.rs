@@ -23,9 +23,10 @@ pub fn run(database: &Database, args: &Export, output: &mut Output) -> Result<Ou
             "there is nothing to export; `transcript-redb threads` lists the threads".to_owned(),
         ));
     }
-    let originals = match args.original {
-        true => Some(originals(&store, &sessions)?),
-        false => None,
+    let originals = if args.original {
+        Some(originals(&store, &sessions)?)
+    } else {
+        None
     };
     let format = args.to.as_deref().unwrap_or_default();
     let write = |target: &mut dyn Target| match &originals {

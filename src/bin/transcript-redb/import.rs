@@ -48,7 +48,7 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
                 if args.output.json {
                     let json = serde_json::to_value(&report);
                     let json = json.map_err(|error| Failure::Told(error.to_string()))?;
-                    bar.suspend(|| output.json(&json))?;
+                    bar.suspend(|| output.json(&json).and_then(|()| output.finish()))?;
                 }
                 reports.push(report);
             }
@@ -62,9 +62,10 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
     } else {
         tell(&reports, added, output)?;
     }
-    match barren || !refused.0.is_empty() {
-        true => Ok(Outcome::Refused),
-        false => Ok(Outcome::Done),
+    if barren || !refused.0.is_empty() {
+        Ok(Outcome::Refused)
+    } else {
+        Ok(Outcome::Done)
     }
 }
 
@@ -174,7 +175,8 @@ fn tell(reports: &[FileReport], sessions: u64, output: &mut Output) -> Result<()
         ],
         &[2, 3, 4, 5, 6, 7, 8],
         &[0],
-    );
+    )
+    .spare(&[1, 3, 2]);
     for report in reports {
         let name = Path::new(&report.path).file_name();
         table.row([

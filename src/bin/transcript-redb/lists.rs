@@ -40,22 +40,23 @@ pub fn sessions(
             "SESSION", "UPDATED", "AGENT", "MESSAGES", "INPUT", "OUTPUT", "COST", "TITLE",
         ],
         &[3, 4, 5],
-        &[7, 2, 6],
-    );
+        &[7, 6],
+    )
+    .spare(&[2, 5]);
     for (session, handle) in sessions.iter().zip(handles) {
-        let agent = match session.subagent {
-            true => format!("↳ {}", session.agent_name),
-            false => session.agent_name.clone(),
-        };
+        let mut title = select::title(session);
+        if session.subagent {
+            title.insert_str(0, "↳ ");
+        }
         table.row([
             handle,
             output.time(&session.updated, false),
-            agent,
+            session.agent_name.clone(),
             count(session.messages),
             count(session.spend.input_tokens),
             count(session.spend.output_tokens),
             spend_cost(&session.spend),
-            select::title(session),
+            title,
         ]);
     }
     table.print(output)?;
@@ -101,8 +102,9 @@ pub fn threads(database: &Database, args: &Json, output: &mut Output) -> Result<
             "THREAD", "UPDATED", "SESSIONS", "RUNS", "MESSAGES", "INPUT", "OUTPUT", "COST", "TITLE",
         ],
         &[2, 3, 4, 5, 6],
-        &[8, 7],
-    );
+        &[8, 0],
+    )
+    .spare(&[3, 6, 4]);
     for thread in &threads {
         let (sum, runs) = whole(thread);
         table.row([

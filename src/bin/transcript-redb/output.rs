@@ -1,5 +1,6 @@
 //! Standard output: its width, its colours, its time zone.
 
+use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 use anstream::AutoStream;
@@ -12,6 +13,8 @@ use crate::text::{safe, safe_line};
 
 /// How wide prose may be; longer lines are hard to read.
 const PROSE_COLUMNS: usize = 100;
+/// How wide a terminal is taken to be that does not say.
+const UNKNOWN_COLUMNS: usize = 80;
 
 /// Headings of tables, names of roles.
 pub const BOLD: Style = Style::new().bold();
@@ -38,15 +41,13 @@ pub struct Output {
 impl Output {
     /// Standard output.
     pub fn new(utc: bool) -> Self {
-        let columns = terminal_size::terminal_size_of(io::stdout())
-            .map(|(width, _)| usize::from(width.0))
-            .or_else(|| {
-                let named = std::env::var("COLUMNS").ok()?;
-                named.parse().ok().filter(|_| io::stdout().is_terminal())
-            });
+        let columns = io::stdout().is_terminal().then(|| {
+            let size = terminal_size::terminal_size_of(io::stdout());
+            size.map_or(UNKNOWN_COLUMNS, |(width, _)| usize::from(width.0))
+        });
         Self {
             out: BufWriter::new(AutoStream::auto(io::stdout())),
-            columns: columns.filter(|columns| *columns > 0),
+            columns,
             zone: if utc {
                 TimeZone::UTC
             } else {
@@ -113,7 +114,7 @@ impl Output {
         let mut line = String::with_capacity(text.len() + 1);
         for c in text.chars() {
             if ('\u{7f}'..='\u{9f}').contains(&c) {
-                line.push_str(&format!("\\u{:04x}", u32::from(c)));
+                let _ = write!(line, "\\u{:04x}", u32::from(c));
             } else {
                 line.push(c);
             }

@@ -100,10 +100,9 @@ fn lines(
         Some(By::Model) => Some(SpendGroup::Model),
         Some(By::Provider) => Some(SpendGroup::Provider),
         Some(By::Source) => Some(SpendGroup::Source),
-        Some(By::Hour) => Some(SpendGroup::Hour),
-        // Days begin with the hours of the zone.
         Some(By::Day) if *zone == TimeZone::UTC => Some(SpendGroup::Day),
-        Some(By::Day) => Some(SpendGroup::Hour),
+        // Days of other zones begin with other hours.
+        Some(By::Hour | By::Day) => Some(SpendGroup::Hour),
     };
     let mut query = query.clone();
     query.group_by = group.into_iter().collect();
