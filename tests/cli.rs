@@ -1,5 +1,11 @@
 //! What the command line promises, on the built program.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops where it cannot go on"
+)]
+
 use std::io::{BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

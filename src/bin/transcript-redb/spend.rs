@@ -38,6 +38,16 @@ pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Out
         output.line("Nothing was spent.")?;
         return Ok(Outcome::Done);
     }
+    // Kinds of cost that there are none of go first.
+    let none = |of: fn(&Line) -> f64| total.iter().all(|line| of(line) == 0.0);
+    let mut spare = Vec::new();
+    if none(|line| line.charged) {
+        spare.push(5);
+    }
+    if none(|line| line.estimated) {
+        spare.push(6);
+    }
+    spare.push(3);
     let mut table = Table::new(
         &[
             heading(args.by),
@@ -51,7 +61,8 @@ pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Out
         ],
         &[1, 2, 3, 4, 5, 6],
         &[0, 7],
-    );
+    )
+    .spare(&spare);
     if args.by.is_some() {
         for line in &lines {
             table.row(line.cells());
