@@ -18,7 +18,7 @@ use std::io::{self, Read};
 use support::child::{Process, say, task};
 use transcript_redb::{SessionRef, SpendQuery, Store, TranscriptLocator, interchange};
 
-const LINES: usize = 8_000;
+const LINES: usize = 4_000;
 const CHILDREN: usize = 3;
 
 /// A file of a session with some sub-agents, each line with a usage of its own.
