@@ -590,6 +590,58 @@ fn chat_files_come_back_as_they_were_and_other_sessions_as_chat() {
 }
 
 #[test]
+fn compactions_and_generations_are_shown_whole_and_exported_as_they_stand() {
+    let desk = Desk::new();
+    let session = SessionRef::root("k");
+    {
+        let store = Store::open(desk.store()).unwrap();
+        let meta = TranscriptMeta::new("host");
+        let row = |text: &str| TranscriptMessage::user(text);
+        let history = store
+            .locator()
+            .open_session(&session, meta.clone())
+            .unwrap();
+        let first = [row("one"), row("two"), row("three")];
+        history
+            .append_turn(TranscriptTurn::new(&[], &first, &meta))
+            .unwrap();
+        let stored = history.messages().unwrap();
+        let compacted = [row("summary"), stored[2].clone()];
+        history
+            .append_turn(TranscriptTurn::new(&stored, &compacted, &meta))
+            .unwrap();
+        let compacted = history.messages().unwrap();
+        let (_, next) = store
+            .locator()
+            .begin_generation_from_baseline(&session, meta.clone(), &compacted)
+            .unwrap();
+        next.replace(&compacted[1..]).unwrap();
+        next.append(row("four")).unwrap();
+    }
+    let contents = |rows: &[Value]| -> Vec<String> {
+        let text = |row: &Value| row["content"].as_str().unwrap().to_owned();
+        rows.iter().map(text).collect()
+    };
+    let exported = desk.json(&["export", "k", "--to", "chat"]);
+    let live = desk.json(&["show", "k", "--view", "model", "--json"]);
+    assert_eq!(contents(&live), ["three", "four"]);
+    assert_eq!(
+        contents(exported[0]["messages"].as_array().unwrap()),
+        contents(&live)
+    );
+    let markdown = desk.text(&["export", "k", "--to", "markdown"]);
+    let shown = desk.text(&["show", "k"]);
+    for text in ["one", "two", "three", "summary", "four"] {
+        let times = |whole: &str, line: &str| whole.lines().filter(|it| *it == line).count();
+        assert_eq!(times(&markdown, text), 1, "{text}: {markdown}");
+        assert_eq!(times(&shown, &format!("  {text}")), 1, "{text}: {shown}");
+    }
+    // A generation may be named by its stem.
+    let before = desk.json(&["show", &session.session_id(), "--view", "model", "--json"]);
+    assert_eq!(contents(&before), ["summary", "three"]);
+}
+
+#[test]
 fn markdown_is_one_document_a_session_in_a_folder() {
     let desk = Desk::with_sample();
     let text = desk.text(&["export", "--thread", SESSION, "--to", "markdown"]);

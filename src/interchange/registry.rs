@@ -85,11 +85,12 @@ fn read_head(path: &Path) -> io::Result<Vec<u8>> {
 /// The files to read for `path`, in order, each with its codec: itself, or those of a folder that a codec knows.
 ///
 /// With `from`, that codec reads the file that is named, whatever is in it, and in a folder the files that it knows. A
-/// file without a codec is one that was named and that no codec knows. Links within folders are not followed.
+/// file without a codec is one that was named and that no codec knows, or one of a folder that cannot be read, which
+/// comes last: [`detect_file`] says why. Links within folders are not followed.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] if `path` or something in it cannot be read.
+/// [`Error::Io`] if `path` or a folder in it cannot be read.
 pub fn files(
     path: &Path,
     from: Option<&'static dyn Codec>,
@@ -107,9 +108,15 @@ pub fn files(
     found.sort();
     let mut own: Vec<(&dyn Codec, Vec<PathBuf>)> =
         codecs().iter().map(|codec| (*codec, Vec::new())).collect();
+    let mut unread = Vec::new();
     for file in found {
-        let Some(codec) = detect_file(&file)? else {
-            continue;
+        let codec = match detect_file(&file) {
+            Ok(Some(codec)) => codec,
+            Ok(None) => continue,
+            Err(_) => {
+                unread.push((file, None));
+                continue;
+            }
         };
         if from.is_some_and(|from| from.name() != codec.name()) {
             continue;
@@ -123,6 +130,7 @@ pub fn files(
         let arranged = codec.arrange(path, own);
         files.extend(arranged.into_iter().map(|file| (file, Some(codec))));
     }
+    files.extend(unread);
     Ok(files)
 }
 

@@ -18,7 +18,13 @@ use crate::failure::Failure;
 #[command(name = "transcript-redb", version, max_term_width = 100)]
 pub struct Args {
     /// The store's file
-    #[arg(long, value_name = "FILE", env = "TRANSCRIPT_REDB", global = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TRANSCRIPT_REDB",
+        hide_env_values = true,
+        global = true
+    )]
     pub db: Option<PathBuf>,
     /// Show times in UTC instead of local time
     #[arg(long, global = true)]

@@ -102,7 +102,10 @@ fn files(args: &Import, refused: &mut Refused) -> Vec<(PathBuf, &'static dyn Cod
                     files.push((path, codec));
                 }
                 Some(_) => {}
-                None => refused.add(&path, "its format is not known; name it with --from"),
+                None => match interchange::detect_file(&path) {
+                    Ok(_) => refused.add(&path, "its format is not known; name it with --from"),
+                    Err(error) => refused.add(&path, &explain(&error)),
+                },
             }
         }
     }
