@@ -43,6 +43,7 @@
 //!
 //! # Features
 //!
+//! - `cli`: the command line `transcript-redb`.
 //! - `testkit`: the contract as checks that any store can run (module `conformance`), a disk that fails on demand (module
 //!   `testkit`), and the seams that they use.
 

@@ -23,7 +23,7 @@ fn export(store: &Store) -> Vec<u8> {
     let out = tempfile::tempdir().unwrap();
     let mut target = Folder::new(out.path());
     store
-        .export(&[session(store)], codec(), &mut target)
+        .export(&[session(store)], "checkpoint", &mut target)
         .unwrap();
     target.finish().unwrap();
     let mut files = fs::read_dir(out.path()).unwrap();

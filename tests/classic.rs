@@ -34,7 +34,7 @@ fn codec() -> &'static dyn Codec {
 fn export(store: &Store, session: &SessionRef) -> BTreeMap<String, Vec<u8>> {
     let mut files = Files::default();
     store
-        .export(std::slice::from_ref(session), codec(), &mut files)
+        .export(std::slice::from_ref(session), "classic", &mut files)
         .unwrap();
     files.0
 }

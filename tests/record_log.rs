@@ -44,7 +44,7 @@ fn export(store: &Store) -> tempfile::TempDir {
     let out = tempfile::tempdir().unwrap();
     let mut target = Folder::new(out.path());
     store
-        .export(&[SessionRef::root(SESSION)], codec(), &mut target)
+        .export(&[SessionRef::root(SESSION)], "record-log", &mut target)
         .unwrap();
     target.finish().unwrap();
     out
@@ -177,7 +177,7 @@ fn a_recorded_conversation_is_a_log_with_its_boundary() {
     let mut target = Folder::new(out.path());
     let session = SessionRef::root(id.as_str());
     store
-        .export(std::slice::from_ref(&session), codec(), &mut target)
+        .export(std::slice::from_ref(&session), "record-log", &mut target)
         .unwrap();
     target.finish().unwrap();
     let bytes = fs::read(out.path().join(format!("{id}.jsonl"))).unwrap();
@@ -244,7 +244,7 @@ fn an_id_that_is_no_file_name_is_refused() {
     let out = tempfile::tempdir().unwrap();
     let refused = store.export(
         &[SessionRef::root("../out")],
-        codec(),
+        "record-log",
         &mut Folder::new(out.path()),
     );
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidId);

@@ -3,6 +3,8 @@
 //! Read are `messages`, the `conversations` of `ShareGPT`, the `body` of batch files, and logs with one message a line.
 //! There are no ids: a conversation is named by what the source says up to the end of its line.
 
+mod write;
+
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -13,7 +15,9 @@ use super::emit::Emit;
 use super::fact::{RowFact, SessionFact, SessionNo};
 use super::openai;
 use super::source::{Record, Source};
+use super::write::Writer;
 use crate::{Result, SessionRef, TranscriptMessage, TranscriptMeta};
+use write::ChatWriter;
 
 /// The codec.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +26,10 @@ pub struct Chat;
 const NAME: &str = "chat";
 
 impl Codec for Chat {
+    fn writer(&self) -> Option<Box<dyn Writer>> {
+        Some(Box::new(ChatWriter::default()))
+    }
+
     fn name(&self) -> &'static str {
         NAME
     }

@@ -1,10 +1,7 @@
 //! From the store to files of a format.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
@@ -15,69 +12,195 @@ use super::fact::{
     SessionNo,
 };
 use super::import::key_of;
+use super::registry::{codec, writer};
+use super::report::FileReport;
 use super::source::Source;
+use super::tally::Tally;
 use super::write::{Target, Writer};
 use crate::session::split_generation;
 use crate::{
-    DisplayMessage, Error, Record, RecordKind, Result, SessionQuery, SessionRef, Store,
-    TranscriptLocator, TranscriptPartial,
+    DisplayMessage, Error, ListOrder, Record, RecordKind, Result, SessionQuery, SessionRef,
+    SessionSummary, SourceInfo, Store, TranscriptLocator, TranscriptPartial,
 };
 
+/// What an export wrote.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExportReport {
+    /// Sessions that were written from their records, behind their originals where the format allows that.
+    pub sessions: u64,
+    /// Imported files that were written as they were.
+    pub sources: u64,
+}
+
 impl Store {
-    /// Writes sessions in a format: all their generations, and every sub-agent below them.
+    /// Writes sessions in a format that has a [`writer`]: all their generations, and every sub-agent below them.
     ///
     /// A session that was imported from a file of this format has that file's bytes, and behind them what was appended
-    /// since.
+    /// since; where the format keeps many sessions in one file, only if all of them are exported and nothing was appended. Each
+    /// session is read as it is at that moment: while a host writes, two sessions can be of different moments.
     ///
     /// # Errors
     ///
-    /// [`Error::NotWritten`] for a session that is not there; [`Error::InvalidId`] for one whose id cannot name a file;
-    /// what the target answers. A format that cannot be written is an error, too.
+    /// [`Error::NotWritten`] for a session that is not there; [`Error::InvalidId`] if nothing writes the format, or for a
+    /// session whose id cannot name a file; what reading and the target answer.
     pub fn export(
         &self,
         sessions: &[SessionRef],
-        codec: &dyn Codec,
+        format: &str,
         target: &mut dyn Target,
-    ) -> Result<()> {
-        let Some(mut writer) = codec.writer() else {
-            return Err(Error::other(
-                "this format can only be given back as it was imported, not written anew",
-            ));
-        };
-        let all = self.sessions_matching(&SessionQuery {
-            children: true,
-            ..SessionQuery::default()
+    ) -> Result<ExportReport> {
+        let mut writer = writer(format).ok_or_else(|| Error::InvalidId {
+            what: "format",
+            reason: "nothing writes it".to_owned(),
         })?;
-        let mut known: Vec<SessionRef> = all.into_iter().filter_map(|it| it.session).collect();
-        known.sort_by_key(|session| (session.ancestors().len(), session.session_id()));
+        let chosen = self.with_subagents(sessions)?;
+        let mut report = ExportReport::default();
+        let mut done = HashSet::new();
+        if !writer.takes_originals() {
+            let known = self.known_sessions()?;
+            let all: HashSet<SessionRef> =
+                chosen.iter().map(SessionRef::first_generation).collect();
+            for source in self.whole_sources(&known, &all, format, &mut done)? {
+                let name = base_name(&source.path);
+                self.export_original(source.id, target.file(name)?)?;
+                report.sources += 1;
+            }
+        }
         let mut export = Export {
             store: self,
-            codec,
+            codec: codec(format),
             writer: writer.as_mut(),
             target,
             sessions: 0,
             rows: HashMap::new(),
             covered: HashSet::new(),
-            written: HashSet::new(),
+            written: done,
         };
+        for session in &chosen {
+            export.session(&session.first_generation())?;
+        }
+        report.sessions = u64::from(export.sessions);
+        export.writer.finish(export.target)?;
+        Ok(report)
+    }
+
+    /// The sessions given, and all their sub-agents at any depth. Costs the number of transcripts in the store.
+    pub fn with_subagents(&self, sessions: &[SessionRef]) -> Result<Vec<SessionRef>> {
+        let mut all: Vec<SessionRef> = sessions.to_vec();
+        let stems: HashSet<String> = sessions.iter().map(SessionRef::base_stem).collect();
+        let mut known: HashSet<SessionRef> = all.iter().map(SessionRef::first_generation).collect();
+        for summary in self.known_sessions()? {
+            let Some(session) = first(&summary) else {
+                continue;
+            };
+            let below = session
+                .ancestors()
+                .iter()
+                .any(|stem| stems.contains(split_generation(stem).0));
+            if below && known.insert(session.clone()) {
+                all.push(session);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The files that sessions were imported from: of each path the one that was imported last.
+    pub fn originals(&self, sessions: &[SessionRef]) -> Result<Vec<SourceInfo>> {
+        let mut by_path: HashMap<String, SourceInfo> = HashMap::new();
         for session in sessions {
-            let session = session.first_generation();
-            export.session(&session)?;
-            let stem = session.session_id();
-            for child in &known {
-                let above = child.ancestors().iter();
-                if above.into_iter().any(|it| split_generation(it).0 == stem) {
-                    export.session(&child.first_generation())?;
+            for source in self.sources_of(session)? {
+                let newer = by_path
+                    .get(&source.path)
+                    .is_none_or(|held| source.id > held.id);
+                if newer {
+                    by_path.insert(source.path.clone(), source);
                 }
             }
         }
-        export.writer.finish(export.target)
+        let mut originals: Vec<_> = by_path.into_values().collect();
+        originals.sort_by_key(|source| source.id);
+        Ok(originals)
     }
+
+    /// All sessions, the one that was first written last first.
+    fn known_sessions(&self) -> Result<Vec<SessionSummary>> {
+        self.sessions_matching(&SessionQuery {
+            children: true,
+            order: ListOrder::Created,
+            ..SessionQuery::default()
+        })
+    }
+
+    /// The sources of a format that say all there is of chosen sessions; these are put into `done`.
+    fn whole_sources(
+        &self,
+        known: &[SessionSummary],
+        chosen: &HashSet<SessionRef>,
+        format: &str,
+        done: &mut HashSet<SessionRef>,
+    ) -> Result<Vec<SourceInfo>> {
+        let Some(codec) = codec(format) else {
+            return Ok(Vec::new());
+        };
+        let mut by_source: HashMap<u64, (SourceInfo, Vec<&SessionSummary>)> = HashMap::new();
+        if self.sources()?.iter().any(|source| source.format == format) {
+            for summary in known {
+                let Some(session) = first(summary) else {
+                    continue;
+                };
+                for source in self.sources_of(&session)? {
+                    let entry = by_source.entry(source.id).or_insert((source, Vec::new()));
+                    entry.1.push(summary);
+                }
+            }
+        }
+        let mut sources: Vec<_> = by_source.into_values().collect();
+        sources.retain(|(source, _)| source.format == format);
+        // A file that has grown comes after what it was, and says all that the former said.
+        sources.sort_by_key(|(source, _)| std::cmp::Reverse(source.id));
+        let mut whole = Vec::new();
+        for (source, summaries) in sources {
+            let sessions: Vec<_> = summaries.iter().copied().filter_map(first).collect();
+            let stored: u64 = summaries.iter().map(|summary| summary.messages).sum();
+            if sessions.iter().all(|session| chosen.contains(session))
+                && !sessions.iter().all(|session| done.contains(session))
+                && self.rows_of(&source, codec)? == stored
+            {
+                done.extend(sessions);
+                whole.push(source);
+            }
+        }
+        whole.reverse();
+        Ok(whole)
+    }
+
+    /// How many rows a source makes.
+    fn rows_of(&self, source: &SourceInfo, codec: &dyn Codec) -> Result<u64> {
+        let Some(bytes) = self.source_bytes(source.id)? else {
+            return Ok(0);
+        };
+        let mut tally = Tally::default();
+        let mut input = Source::new(Path::new(&source.path), bytes);
+        codec.read(&mut input, &mut Emit::new(&mut tally))?;
+        let mut report = FileReport::default();
+        tally.add_to(&mut report);
+        Ok(report.messages)
+    }
+}
+
+fn first(summary: &SessionSummary) -> Option<SessionRef> {
+    summary.session.as_ref().map(SessionRef::first_generation)
+}
+
+/// The last part of a path as it was named, whatever the system that it was named on.
+fn base_name(path: &str) -> &str {
+    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    if name.is_empty() { "source" } else { name }
 }
 
 struct Export<'e> {
     store: &'e Store,
-    codec: &'e dyn Codec,
+    codec: Option<&'static dyn Codec>,
     writer: &'e mut dyn Writer,
     target: &'e mut dyn Target,
     sessions: u32,
@@ -136,8 +259,11 @@ impl Export<'_> {
 
     /// Writes the file that a session was imported from, if it is one of this format.
     fn original(&mut self, session: &SessionRef) -> Result<()> {
+        let Some(codec) = self.codec.filter(|_| self.writer.takes_originals()) else {
+            return Ok(());
+        };
         let sources = self.store.sources_of(session)?;
-        let own = sources.iter().filter(|it| it.format == self.codec.name());
+        let own = sources.iter().filter(|it| it.format == codec.name());
         // Of several the longest says most; what only the others say is written behind it.
         let Some(source) = own.max_by_key(|it| (it.length, it.id)) else {
             return Ok(());
@@ -155,7 +281,7 @@ impl Export<'_> {
                 store: self.store,
                 covered: &mut self.covered,
             };
-            self.codec.read(&mut source, &mut Emit::new(&mut sink))?;
+            codec.read(&mut source, &mut Emit::new(&mut sink))?;
         }
         Ok(())
     }
@@ -341,75 +467,5 @@ impl Sink for Covering<'_> {
             Fact::Partial { place, key, .. } => self.cover(key, place),
             _ => Ok(()),
         }
-    }
-}
-
-/// A folder that an export is written into. Files that are there already are never replaced.
-#[derive(Debug)]
-pub struct Folder {
-    path: PathBuf,
-    begun: HashSet<String>,
-    current: String,
-    file: Option<BufWriter<File>>,
-}
-
-impl Folder {
-    /// The folder at `path`, which is created with the first file.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            begun: HashSet::new(),
-            current: String::new(),
-            file: None,
-        }
-    }
-
-    /// Writes out what is still in memory.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`].
-    pub fn finish(mut self) -> Result<()> {
-        self.flush()
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        match self.file.take() {
-            Some(mut file) => file.flush().map_err(failed),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Target for Folder {
-    fn file(&mut self, name: &str) -> Result<&mut dyn Write> {
-        if self.current != name || self.file.is_none() {
-            self.flush()?;
-            for part in name.split('/') {
-                super::write::plain_name(part)?;
-            }
-            let path = self.path.join(name);
-            if let Some(folder) = path.parent() {
-                std::fs::create_dir_all(folder).map_err(failed)?;
-            }
-            let file = if self.begun.insert(name.to_owned()) {
-                File::create_new(&path)
-            } else {
-                File::options().append(true).open(&path)
-            };
-            self.file = Some(BufWriter::new(file.map_err(failed)?));
-            name.clone_into(&mut self.current);
-        }
-        match &mut self.file {
-            Some(file) => Ok(file),
-            None => Err(Error::other("no file was begun")),
-        }
-    }
-}
-
-fn failed(error: io::Error) -> Error {
-    Error::Io {
-        what: "writing an export".to_owned(),
-        source: Arc::new(error),
     }
 }

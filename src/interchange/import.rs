@@ -31,9 +31,19 @@ impl Store {
     /// [`Error::Conflict`] if the file tells of a session that no import made; [`Error::Busy`] if a host wrote to one of
     /// its sessions meanwhile (repeat the call); [`Error::Io`] if the file cannot be read; what the codec refuses.
     pub fn import(&self, path: impl AsRef<Path>, codec: &dyn Codec) -> Result<FileReport> {
+        self.import_watched(path, codec, |_| {})
+    }
+
+    /// Like [`import`](Self::import); `progress` is told how many bytes were read, each time that some were.
+    pub fn import_watched(
+        &self,
+        path: impl AsRef<Path>,
+        codec: &dyn Codec,
+        progress: impl FnMut(u64),
+    ) -> Result<FileReport> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| failed(path, error))?;
-        self.import_source(path, file, codec, true)
+        self.import_source(path, Watched { file, progress }, codec, true)
     }
 
     /// Imports what `input` gives, under the name `path`. Like [`import`](Self::import), but nothing is looked for beside
@@ -125,6 +135,20 @@ impl Store {
                 },
             })?;
         Ok(Some(copied))
+    }
+}
+
+/// A file that tells how much of it was read.
+struct Watched<P> {
+    file: File,
+    progress: P,
+}
+
+impl<P: FnMut(u64)> Read for Watched<P> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        (self.progress)(read as u64);
+        Ok(read)
     }
 }
 

@@ -68,6 +68,7 @@ mod export;
 pub mod fact;
 pub mod framing;
 mod import;
+pub mod markdown;
 pub mod native;
 pub mod openai;
 pub mod quarantine;
@@ -79,21 +80,22 @@ pub mod source;
 pub mod split;
 pub mod stamp;
 pub mod tally;
+pub mod target;
 #[cfg(test)]
 mod testing;
 pub mod write;
 
 pub use codec::{Certainty, Codec, Probe};
 pub use emit::{Emit, Sink};
-pub use export::Folder;
+pub use export::ExportReport;
 pub use fact::{
     CallFact, CallId, ContextFact, ContextReason, Fact, Kept, Place, RepeatKey, RowFact, RowNo,
     SessionFact, SessionNo,
 };
-pub use native::ExportReport;
 pub use quarantine::{BadClass, BadLine};
-pub use registry::{codec, codecs, detect, detect_file, files, inspect};
+pub use registry::{codec, codecs, detect, detect_file, files, inspect, writable, writer};
 pub use report::FileReport;
 pub use source::{Counts, Record, Source};
 pub use tally::Tally;
+pub use target::{Folder, OneFile};
 pub use write::{Target, Writer, plain_name};

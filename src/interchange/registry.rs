@@ -12,11 +12,13 @@ use super::claude_code::ClaudeCode;
 use super::codec::{Certainty, Codec, HEAD_BYTES, Probe};
 use super::codex::Codex;
 use super::emit::Emit;
+use super::markdown::Markdown;
 use super::native::Native;
 use super::record_log::RecordLog;
 use super::report::FileReport;
 use super::source::Source;
 use super::tally::Tally;
+use super::write::Writer;
 use crate::{Error, Result};
 
 /// Every codec. Of two that are equally sure of a file the first reads it.
@@ -37,6 +39,28 @@ pub fn codecs() -> &'static [&'static dyn Codec] {
 #[must_use]
 pub fn codec(name: &str) -> Option<&'static dyn Codec> {
     codecs().iter().copied().find(|codec| codec.name() == name)
+}
+
+/// The format for people, which is written and not read.
+const MARKDOWN: &str = "markdown";
+
+/// What writes the format with this name; None if nothing does.
+#[must_use]
+pub fn writer(name: &str) -> Option<Box<dyn Writer>> {
+    match name {
+        MARKDOWN => Some(Box::new(Markdown::default())),
+        name => codec(name)?.writer(),
+    }
+}
+
+/// The names of the formats that can be written.
+#[must_use]
+pub fn writable() -> Vec<&'static str> {
+    let written = codecs()
+        .iter()
+        .filter(|codec| codec.restores() || codec.writer().is_some());
+    let names = written.map(|codec| codec.name());
+    names.chain([MARKDOWN]).collect()
 }
 
 /// The codec that is surest that bytes which begin like this, of a file with this path, are its own.
@@ -75,11 +99,12 @@ fn read_head(path: &Path) -> io::Result<Vec<u8>> {
 /// The files to read for `path`, in order, each with its codec: itself, or those of a folder that a codec knows.
 ///
 /// With `from`, that codec reads the file that is named, whatever is in it, and in a folder the files that it knows. A
-/// file without a codec is one that was named and that no codec knows. Links within folders are not followed.
+/// file without a codec is one that was named and that no codec knows, or one of a folder that cannot be read, which
+/// comes last: [`detect_file`] says why. Links within folders are not followed.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] if `path` or something in it cannot be read.
+/// [`Error::Io`] if `path` or a folder in it cannot be read.
 pub fn files(
     path: &Path,
     from: Option<&'static dyn Codec>,
@@ -97,9 +122,15 @@ pub fn files(
     found.sort();
     let mut own: Vec<(&dyn Codec, Vec<PathBuf>)> =
         codecs().iter().map(|codec| (*codec, Vec::new())).collect();
+    let mut unread = Vec::new();
     for file in found {
-        let Some(codec) = detect_file(&file)? else {
-            continue;
+        let codec = match detect_file(&file) {
+            Ok(Some(codec)) => codec,
+            Ok(None) => continue,
+            Err(_) => {
+                unread.push((file, None));
+                continue;
+            }
         };
         if from.is_some_and(|from| from.name() != codec.name()) {
             continue;
@@ -113,6 +144,7 @@ pub fn files(
         let arranged = codec.arrange(path, own);
         files.extend(arranged.into_iter().map(|file| (file, Some(codec))));
     }
+    files.extend(unread);
     Ok(files)
 }
 

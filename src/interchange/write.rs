@@ -26,6 +26,11 @@ pub trait Writer {
     /// What the target answers, and what the format cannot hold.
     fn write(&mut self, fact: Fact, target: &mut dyn Target) -> Result<()>;
 
+    /// Whether the file that a session was imported from is handed to [`original`](Self::original).
+    fn takes_originals(&self) -> bool {
+        false
+    }
+
     /// Writes the file that the session which was told of last was imported from, as it is; what is written from then on
     /// stands behind it. False, with nothing read, if the format gives all facts anew.
     ///

@@ -132,6 +132,10 @@ impl Writer for RunWriter {
         Ok(())
     }
 
+    fn takes_originals(&self) -> bool {
+        true
+    }
+
     fn original(&mut self, bytes: &mut dyn Read, _: &mut dyn Target) -> Result<bool> {
         let mut whole = Vec::new();
         bytes.read_to_end(&mut whole).map_err(failed)?;

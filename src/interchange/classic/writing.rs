@@ -149,6 +149,10 @@ impl Writer for ClassicWriter {
         Ok(())
     }
 
+    fn takes_originals(&self) -> bool {
+        true
+    }
+
     fn original(&mut self, bytes: &mut dyn Read, target: &mut dyn Target) -> Result<bool> {
         let mut buffer = Vec::new();
         let mut part = |buffer: &mut Vec<u8>| {

@@ -201,6 +201,10 @@ impl Writer for LogWriter {
         }
     }
 
+    fn takes_originals(&self) -> bool {
+        true
+    }
+
     fn original(&mut self, bytes: &mut dyn Read, target: &mut dyn Target) -> Result<bool> {
         self.close(target)?;
         let file = target.file(&self.file)?;

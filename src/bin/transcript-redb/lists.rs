@@ -1,0 +1,149 @@
+//! `sessions` and `threads`.
+
+use serde_json::{Value, json};
+use transcript_redb::{SessionQuery, SessionSummary, ThreadSummary, TranscriptSpend};
+
+use crate::args::{Database, Json, Sessions};
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::select;
+use crate::table::Table;
+use crate::text::{count, spend_cost};
+
+/// `sessions`
+pub fn sessions(
+    database: &Database,
+    args: &Sessions,
+    output: &mut Output,
+) -> Result<Outcome, Failure> {
+    let store = database.read()?;
+    let sessions = store.sessions_matching(&SessionQuery {
+        thread: args.thread.clone(),
+        children: args.children,
+        limit: args.limit,
+        ..SessionQuery::default()
+    })?;
+    if args.output.json {
+        for session in &sessions {
+            output.json(&session_json(session))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    if sessions.is_empty() {
+        output.line("No sessions.")?;
+        return Ok(Outcome::Done);
+    }
+    let all = select::all(&store)?;
+    let handles = select::handles(&sessions, &all, output.columns().is_none());
+    let mut table = Table::new(
+        &[
+            "SESSION", "UPDATED", "AGENT", "MESSAGES", "INPUT", "OUTPUT", "COST", "TITLE",
+        ],
+        &[3, 4, 5],
+        &[7, 6],
+    )
+    .spare(&[2, 5]);
+    for (session, handle) in sessions.iter().zip(handles) {
+        let mut title = select::title(session);
+        if session.subagent {
+            title.insert_str(0, "↳ ");
+        }
+        table.row([
+            handle,
+            output.time(&session.updated, false),
+            session.agent_name.clone(),
+            count(session.messages),
+            count(session.spend.input_tokens),
+            count(session.spend.output_tokens),
+            spend_cost(&session.spend),
+            title,
+        ]);
+    }
+    table.print(output)?;
+    Ok(Outcome::Done)
+}
+
+/// A session as programs get it.
+pub fn session_json(session: &SessionSummary) -> Value {
+    let reference = session.session.as_ref();
+    json!({
+        "stem": session.stem,
+        "session_key": reference.map(|it| &it.session_key),
+        "agent_id": reference.and_then(|it| it.agent_id.as_ref()),
+        "parent_stem": reference.and_then(|it| it.parent_stem()),
+        "generation": session.generation,
+        "subagent": session.subagent,
+        "thread_id": session.thread_id,
+        "agent_name": session.agent_name,
+        "title": session.title,
+        "created": session.created,
+        "updated": session.updated,
+        "messages": session.messages,
+        "live_messages": session.live_messages,
+        "spend": session.spend,
+    })
+}
+
+/// `threads`
+pub fn threads(database: &Database, args: &Json, output: &mut Output) -> Result<Outcome, Failure> {
+    let threads = database.read()?.threads()?;
+    if args.json {
+        for thread in &threads {
+            output.json(&thread_json(thread))?;
+        }
+        return Ok(Outcome::Done);
+    }
+    if threads.is_empty() {
+        output.line("No threads.")?;
+        return Ok(Outcome::Done);
+    }
+    let mut table = Table::new(
+        &[
+            "THREAD", "UPDATED", "SESSIONS", "RUNS", "MESSAGES", "INPUT", "OUTPUT", "COST", "TITLE",
+        ],
+        &[2, 3, 4, 5, 6],
+        &[8, 0],
+    )
+    .spare(&[3, 6, 4]);
+    for thread in &threads {
+        let (sum, runs) = whole(thread);
+        table.row([
+            thread.thread_id.clone(),
+            output.time(&thread.updated, false),
+            count(thread.sessions),
+            count(runs),
+            count(thread.messages),
+            count(sum.input_tokens),
+            count(sum.output_tokens),
+            spend_cost(&sum),
+            thread.title.clone().unwrap_or_default(),
+        ]);
+    }
+    table.print(output)?;
+    Ok(Outcome::Done)
+}
+
+/// What a thread and its sub-agents spent together, and how many of these ran.
+fn whole(thread: &ThreadSummary) -> (TranscriptSpend, u64) {
+    let mut sum = thread.spend.root.clone();
+    let mut runs = 0;
+    for (spend, ran) in thread.spend.subagents.values() {
+        sum.input_tokens = sum.input_tokens.saturating_add(spend.input_tokens);
+        sum.output_tokens = sum.output_tokens.saturating_add(spend.output_tokens);
+        sum.turns = sum.turns.saturating_add(spend.turns);
+        sum.cost_split.merge(&spend.cost_split);
+        runs += *ran as u64;
+    }
+    (sum, runs)
+}
+
+fn thread_json(thread: &ThreadSummary) -> Value {
+    json!({
+        "thread_id": thread.thread_id,
+        "title": thread.title,
+        "sessions": thread.sessions,
+        "messages": thread.messages,
+        "updated": thread.updated,
+        "spend": thread.spend,
+    })
+}
