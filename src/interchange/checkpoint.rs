@@ -71,26 +71,27 @@ impl Codec for Checkpoint {
     fn read(&self, source: &mut Source<'_>, emit: &mut Emit<'_>) -> Result<()> {
         let bytes = source.whole(MAX_BYTES)?;
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        let ends = |end: usize| text.get(end..).unwrap_or_default().trim_ascii().is_empty();
         let parsed = match scan::parse(text) {
-            Ok(parsed)
-                if text
-                    .get(parsed.end..)
-                    .unwrap_or_default()
-                    .trim_ascii()
-                    .is_empty() =>
-            {
-                parsed
+            Ok(parsed) if ends(parsed.end) => parsed,
+            Err(failure) if failure.cut => {
+                bad(source, &bytes, BadClass::TornTail);
+                return Ok(());
             }
-            Ok(_) => return bad(source, &bytes, BadClass::Fragment),
-            Err(failure) if failure.cut => return bad(source, &bytes, BadClass::TornTail),
-            Err(_) => return bad(source, &bytes, BadClass::Fragment),
+            _ => {
+                bad(source, &bytes, BadClass::Fragment);
+                return Ok(());
+            }
         };
         let lossy = parsed.lossy;
         let document = match parsed.value {
             Value::Object(document) if document.get("messages").is_some_and(Value::is_array) => {
                 document
             }
-            _ => return bad(source, &bytes, BadClass::WrongShape),
+            _ => {
+                bad(source, &bytes, BadClass::WrongShape);
+                return Ok(());
+            }
         };
         let counts = source.counts_mut();
         counts.records = 1;
@@ -116,7 +117,7 @@ fn is_document(value: &Map<String, Value>) -> bool {
 }
 
 /// Sets the whole source aside.
-fn bad(source: &mut Source<'_>, bytes: &[u8], class: BadClass) -> Result<()> {
+fn bad(source: &mut Source<'_>, bytes: &[u8], class: BadClass) {
     if !bytes.trim_ascii().is_empty() {
         let counts = source.counts_mut();
         counts.bad = 1;
@@ -127,7 +128,6 @@ fn bad(source: &mut Source<'_>, bytes: &[u8], class: BadClass) -> Result<()> {
             class,
         });
     }
-    Ok(())
 }
 
 struct Reader {

@@ -50,7 +50,7 @@ impl RunWriter {
         .map_err(failed)
     }
 
-    fn row(&mut self, no: RowNo, row: RowFact) -> Result<()> {
+    fn row(&mut self, no: RowNo, row: &RowFact) -> Result<()> {
         self.changed = true;
         let usage = row.message.turn_usage.as_ref();
         if let Some(usage) = usage.filter(|_| row.revises.is_none()) {
@@ -125,7 +125,7 @@ impl Writer for RunWriter {
                 self.run.model = session.meta.model.unwrap_or_default();
                 self.run.schema_version = SCHEMA_VERSION;
             }
-            Fact::Row(no, row) => self.row(no, *row)?,
+            Fact::Row(no, row) => self.row(no, &row)?,
             Fact::Context(context) => self.context(*context),
             _ => {}
         }
