@@ -1,5 +1,12 @@
 //! Record logs: in, on with the conversation, and out again.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
+
 use std::fs;
 use std::path::Path;
 
