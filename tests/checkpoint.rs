@@ -1,5 +1,12 @@
 //! Documents of runs: saved, imported, gone on with, exported.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
+
 use std::fs;
 
 use transcript_redb::interchange::checkpoint::Trajectory;

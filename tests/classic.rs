@@ -1,10 +1,10 @@
 //! Classic files: in, on with the conversation, and out again.
 
 #![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
     clippy::unwrap_used,
-    reason = "a panic is how a test fails"
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
 )]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,12 @@
 //! Record logs: in, on with the conversation, and out again.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::expect_used,
+    reason = "a test that cannot go on has failed"
+)]
+
 use std::fs;
 use std::path::Path;
 
@@ -7,7 +14,7 @@ use transcript_redb::interchange::record_log::{
     Block, BoundaryMeta, LogMessage, LogUsage, Recorder, load, messages, new_agent_id,
     new_session_id, view,
 };
-use transcript_redb::interchange::{self, Codec, Folder};
+use transcript_redb::interchange::{self, Folder};
 use transcript_redb::{ErrorKind, SessionRef, SpendQuery, Store, TranscriptLocator};
 
 const FILE: &str = include_str!("../src/interchange/record_log/session.jsonl");
@@ -15,10 +22,6 @@ const AGENT: &str = include_str!("../src/interchange/record_log/agent.jsonl");
 const SESSION: &str = "77aa77aa77aa47aa87aa77aa77aa77aa";
 const SIDE: &str =
     "77aa77aa77aa47aa87aa77aa77aa77aa/subagents/agent-5b5b5b5b5b5b45b585b55b5b5b5b5b5b.jsonl";
-
-fn codec() -> &'static dyn Codec {
-    interchange::codec("record-log").expect("there is one")
-}
 
 fn folder(file: &[u8]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();

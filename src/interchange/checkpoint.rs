@@ -71,21 +71,14 @@ impl Codec for Checkpoint {
     fn read(&self, source: &mut Source<'_>, emit: &mut Emit<'_>) -> Result<()> {
         let bytes = source.whole(MAX_BYTES)?;
         let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        let ends = |end: usize| text.get(end..).unwrap_or_default().trim_ascii().is_empty();
         let parsed = match scan::parse(text) {
-            Ok(parsed)
-                if text
-                    .get(parsed.end..)
-                    .unwrap_or_default()
-                    .trim_ascii()
-                    .is_empty() =>
-            {
-                parsed
-            }
+            Ok(parsed) if ends(parsed.end) => parsed,
             Err(failure) if failure.cut => {
                 bad(source, &bytes, BadClass::TornTail);
                 return Ok(());
             }
-            Ok(_) | Err(_) => {
+            _ => {
                 bad(source, &bytes, BadClass::Fragment);
                 return Ok(());
             }
