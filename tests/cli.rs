@@ -340,7 +340,7 @@ fn wrong_usage_is_2_and_what_is_missing_is_1() {
         &["import", "--from", "none", "x"],
         &["record", "no-uuid"],
         &["export", "--to", "chat"],
-        &["export", "--all"],
+        &["export"],
         &["export", "--all", "--to", "chat", "--original"],
         &["spend", "--by", "none"],
         &["spend", "--since", "yesterday-ish"],

@@ -54,10 +54,10 @@ impl Store {
             reason: "nothing writes it".to_owned(),
         })?;
         let chosen = self.with_subagents(sessions)?;
+        let known = self.known_sessions()?;
         let mut report = ExportReport::default();
         let mut done = HashSet::new();
         if !writer.takes_originals() {
-            let known = self.known_sessions()?;
             let all: HashSet<SessionRef> =
                 chosen.iter().map(SessionRef::first_generation).collect();
             for source in self.whole_sources(&known, &all, format, &mut done)? {
@@ -71,6 +71,10 @@ impl Store {
             codec: codec(format),
             writer: writer.as_mut(),
             target,
+            titles: known
+                .into_iter()
+                .filter_map(|summary| Some((first(&summary)?, summary.title?)))
+                .collect(),
             sessions: 0,
             rows: HashMap::new(),
             covered: HashSet::new(),
@@ -203,6 +207,7 @@ struct Export<'e> {
     codec: Option<&'static dyn Codec>,
     writer: &'e mut dyn Writer,
     target: &'e mut dyn Target,
+    titles: HashMap<SessionRef, String>,
     sessions: u32,
     rows: HashMap<Uuid, RowNo>,
     /// What stands in the originals that were written.
@@ -233,7 +238,8 @@ impl Export<'_> {
         };
         let no = SessionNo(self.sessions);
         self.sessions += 1;
-        let fact = SessionFact::new(session.clone(), read.meta);
+        let mut fact = SessionFact::new(session.clone(), read.meta);
+        fact.title = self.titles.get(session).cloned();
         self.writer
             .write(Fact::Session(no, Box::new(fact)), self.target)?;
         self.original(session)?;

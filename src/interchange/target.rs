@@ -1,5 +1,6 @@
 //! Where exports go: one stream, or new files in a folder.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -61,7 +62,9 @@ impl<W: Write> Target for OneFile<W> {
 pub struct Folder {
     path: PathBuf,
     open: Option<BufWriter<File>>,
-    files: Vec<PathBuf>,
+    /// The file that is open.
+    current: Option<PathBuf>,
+    files: HashSet<PathBuf>,
 }
 
 impl Folder {
@@ -71,18 +74,21 @@ impl Folder {
         Self {
             path: path.into(),
             open: None,
-            files: Vec::new(),
+            current: None,
+            files: HashSet::new(),
         }
     }
 
-    /// Completes the last file, and names all.
+    /// Completes the last file, and names all, in order.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be written.
     pub fn finish(mut self) -> Result<Vec<PathBuf>> {
         self.complete()?;
-        Ok(self.files)
+        let mut files: Vec<_> = self.files.into_iter().collect();
+        files.sort_unstable();
+        Ok(files)
     }
 
     fn complete(&mut self) -> Result<()> {
@@ -95,7 +101,6 @@ impl Folder {
 
 impl Target for Folder {
     fn file(&mut self, name: &str) -> Result<&mut dyn Write> {
-        self.complete()?;
         let parts = Path::new(name);
         let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
         if name.is_empty() || !parts.components().all(plain) || name.contains(['\\', ':']) {
@@ -105,10 +110,26 @@ impl Target for Folder {
             });
         }
         let path = self.path.join(parts);
-        let file = create(&path)?;
-        self.files.push(path);
-        Ok(self.open.insert(BufWriter::new(file)))
+        if self.current.as_ref() != Some(&path) {
+            self.complete()?;
+        }
+        let open = match self.open.take() {
+            Some(open) => open,
+            None if self.files.contains(&path) => BufWriter::new(go_on(&path)?),
+            None => {
+                let file = create(&path)?;
+                self.files.insert(path.clone());
+                BufWriter::new(file)
+            }
+        };
+        self.current = Some(path);
+        Ok(self.open.insert(open))
     }
+}
+
+/// Opens a file again that this export began.
+fn go_on(path: &Path) -> Result<File> {
+    OpenOptions::new().append(true).open(path).map_err(writing)
 }
 
 /// Makes a new file, private to its owner, and the folder that it is in.
@@ -164,9 +185,15 @@ mod tests {
         for name in ["", "../x", "/x", "a/../../x", "a\\x", "c:x"] {
             assert!(target.file(name).is_err(), "{name}");
         }
-        assert!(target.file("a/b.jsonl").is_err());
+        target.file("c").unwrap().write_all(b"other").unwrap();
+        let again = target.file("a/b.jsonl").unwrap();
+        again.write_all(b", and more").unwrap();
         let files = target.finish().unwrap();
-        assert_eq!(fs::read(&files[0]).unwrap(), b"text");
+        assert_eq!(fs::read(&files[0]).unwrap(), b"text, and more");
+        assert_eq!(fs::read(&files[1]).unwrap(), b"other");
+        let mut second = Folder::new(folder.path().join("new"));
+        assert!(second.file("c").is_err());
+        assert_eq!(fs::read(&files[1]).unwrap(), b"other");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

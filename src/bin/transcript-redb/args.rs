@@ -101,9 +101,9 @@ pub struct Export {
     /// All sessions
     #[arg(long)]
     pub all: bool,
-    /// The format
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(interchange::writable()), required_unless_present = "original")]
-    pub to: Option<String>,
+    /// The format; `native` loses nothing
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(interchange::writable()), default_value = "native")]
+    pub to: String,
     /// Write the files that the sessions were imported from, byte for byte
     #[arg(long, conflicts_with = "to")]
     pub original: bool,

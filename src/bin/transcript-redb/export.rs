@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use transcript_redb::interchange::{ExportReport, Folder, OneFile, Target};
-use transcript_redb::{SessionQuery, SessionRef, SourceInfo, Store};
+use transcript_redb::{ExportScope, SessionQuery, SessionRef, SourceInfo, Store};
 
 use crate::args::{Database, Export};
 use crate::failure::{Failure, Outcome, complain};
@@ -28,10 +28,10 @@ pub fn run(database: &Database, args: &Export, output: &mut Output) -> Result<Ou
     } else {
         None
     };
-    let format = args.to.as_deref().unwrap_or_default();
-    let write = |target: &mut dyn Target| match &originals {
-        Some(originals) => write_originals(&store, originals, target),
-        None => Ok(store.export(&sessions, format, target)?),
+    let write = |target: &mut dyn Target| match (&originals, args.to.as_str()) {
+        (Some(originals), _) => write_originals(&store, originals, target),
+        (None, NATIVE) => write_native(&store, args, &sessions, target),
+        (None, format) => Ok(store.export(&sessions, format, target)?),
     };
     let Some(path) = &args.output else {
         if originals
@@ -70,6 +70,29 @@ pub fn run(database: &Database, args: &Export, output: &mut Output) -> Result<Ou
     };
     complain(&format!("wrote {what} to {}", path.display()));
     Ok(Outcome::Done)
+}
+
+/// The format that holds a store as it is, in one file whatever is chosen.
+const NATIVE: &str = "native";
+
+fn write_native(
+    store: &Store,
+    args: &Export,
+    sessions: &[SessionRef],
+    target: &mut dyn Target,
+) -> Result<ExportReport, Failure> {
+    let stems: Vec<String> = sessions.iter().map(SessionRef::session_id).collect();
+    let stems: Vec<&str> = stems.iter().map(String::as_str).collect();
+    let scope = match &args.thread {
+        _ if args.all => ExportScope::All,
+        Some(thread) if args.sessions.is_empty() => ExportScope::Thread(thread),
+        _ => ExportScope::Sessions(&stems),
+    };
+    store.export_native(scope, target.file("transcripts.jsonl")?)?;
+    Ok(ExportReport {
+        sessions: sessions.len() as u64,
+        sources: 0,
+    })
 }
 
 /// The sessions that were named, with their sub-agents.
