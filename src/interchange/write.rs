@@ -12,7 +12,7 @@ pub trait Target {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidId`](crate::Error::InvalidId) for a name that is not made of plain parts, and what creating the
+    /// [`Error::InvalidId`] for a name that is not made of plain parts, and what creating the
     /// file answers.
     fn file(&mut self, name: &str) -> Result<&mut dyn Write>;
 }
