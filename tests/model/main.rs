@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use pair::Outcomes;
 
 /// Operations of the default run.
-const OPS: u64 = 10_000;
+const OPS: u64 = 14_000;
 
 fn variable(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -71,7 +71,6 @@ const MET: &[&str] = &[
     "append: Reserved",
     "append: NotWritten",
     "append: GenerationExists",
-    "append: InvalidMessage",
     "replace: done",
     "replace: Sealed",
     "replace: Reserved",
@@ -82,7 +81,6 @@ const MET: &[&str] = &[
     "begin_generation: Stale",
     "begin_generation: Reserved",
     "begin_generation: NotWritten",
-    "begin_generation: GenerationExists",
     "begin_generation: GenerationLimit",
     "truncate: done",
     "truncate: Reserved",
