@@ -9,8 +9,10 @@
 //! let store = disk.open(Store::builder())?;
 //! let history = store.locator().open_stem("chat", TranscriptMeta::new("guide"))?;
 //!
+//! history.append(TranscriptMessage::user("hello"))?;
+//!
 //! disk.fail_from(DiskCall::Sync, 1);
-//! let refused = history.append(TranscriptMessage::user("hello")).unwrap_err();
+//! let refused = history.append(TranscriptMessage::user("is it there?")).unwrap_err();
 //! assert_eq!(refused.kind(), ErrorKind::Indeterminate);
 //! disk.heal();
 //! # Ok(())
