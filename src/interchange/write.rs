@@ -1,6 +1,7 @@
 //! From facts to files.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use super::fact::Fact;
 use crate::{Error, Result};
@@ -53,6 +54,26 @@ pub trait Writer {
     ///
     /// What the target answers.
     fn finish(&mut self, target: &mut dyn Target) -> Result<()>;
+}
+
+/// Writes a line; what stands before it is ended first where it is `unended`.
+pub(super) fn put_line(file: &mut dyn Write, mut line: String, unended: bool) -> Result<()> {
+    line.push('\n');
+    if unended {
+        line.insert(0, '\n');
+    }
+    file.write_all(line.as_bytes()).map_err(failed)
+}
+
+/// What a target answers that cannot be written.
+pub(super) fn failed(error: io::Error) -> Error {
+    match error.downcast::<Error>() {
+        Ok(error) => error,
+        Err(error) => Error::Io {
+            what: "writing an export".to_owned(),
+            source: Arc::new(error),
+        },
+    }
 }
 
 /// Refuses an id that cannot be part of a file's name on every system.

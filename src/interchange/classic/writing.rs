@@ -1,8 +1,7 @@
 //! Facts → classic files.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
-use std::sync::Arc;
+use std::io::Read;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,7 +9,7 @@ use serde_json::Value;
 use super::line::{Line, MetaLine};
 use super::markdown::HEAD;
 use crate::interchange::fact::{Fact, Kept, RowFact, RowNo};
-use crate::interchange::write::{Target, Writer, plain_name};
+use crate::interchange::write::{Target, Writer, failed, plain_name, put_line};
 use crate::{Error, Result, TranscriptMessage, TranscriptMeta};
 
 /// So much of an original is held at once.
@@ -51,13 +50,9 @@ struct ToolsLine {
 
 impl ClassicWriter {
     fn put(&mut self, line: &impl Serialize, target: &mut dyn Target) -> Result<()> {
-        let mut text = serde_json::to_string(line).map_err(Error::other)?;
-        text.push('\n');
-        if std::mem::take(&mut self.unended) {
-            text.insert(0, '\n');
-        }
-        let file = target.file(&self.file)?;
-        file.write_all(text.as_bytes()).map_err(failed)
+        let text = serde_json::to_string(line).map_err(Error::other)?;
+        let unended = std::mem::take(&mut self.unended);
+        put_line(target.file(&self.file)?, text, unended)
     }
 
     fn head(&mut self, target: &mut dyn Target) -> Result<()> {
@@ -186,15 +181,5 @@ impl Writer for ClassicWriter {
 
     fn finish(&mut self, target: &mut dyn Target) -> Result<()> {
         self.head(target)
-    }
-}
-
-fn failed(error: io::Error) -> Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::Io {
-            what: "writing an export".to_owned(),
-            source: Arc::new(error),
-        },
     }
 }

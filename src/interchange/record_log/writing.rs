@@ -1,16 +1,15 @@
 //! Facts → files of a record log.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead as _, BufReader, Read};
-use std::sync::Arc;
+use std::io::{BufRead as _, BufReader, Read};
 
 use uuid::Uuid;
 
 use super::model::{BoundaryMeta, LogMessage, LogRecord};
 use super::rows::{blocks_of, counters, joins, role_of};
 use crate::interchange::fact::{ContextFact, Fact, Kept, RepeatKey, RowFact, RowNo, SessionFact};
-use crate::interchange::write::{Target, Writer, plain_name};
-use crate::{Error, Result, TranscriptMessage};
+use crate::interchange::write::{Target, Writer, failed, plain_name, put_line};
+use crate::{Result, TranscriptMessage};
 
 /// The time of a record that has none.
 const NO_TIME: &str = "0001-01-01T00:00:00Z";
@@ -76,13 +75,9 @@ impl LogWriter {
 
     fn put(&mut self, mut record: LogRecord, target: &mut dyn Target) -> Result<()> {
         record.parent_uuid = std::mem::replace(&mut self.last_uuid, record.uuid.clone());
-        let mut line = record.to_line()?;
-        line.push('\n');
-        if std::mem::take(&mut self.unended) {
-            line.insert(0, '\n');
-        }
-        let file = target.file(&self.file)?;
-        file.write_all(line.as_bytes()).map_err(failed)
+        let line = record.to_line()?;
+        let unended = std::mem::take(&mut self.unended);
+        put_line(target.file(&self.file)?, line, unended)
     }
 
     fn close(&mut self, target: &mut dyn Target) -> Result<()> {
@@ -239,14 +234,4 @@ impl Writer for LogWriter {
 fn made(key: RepeatKey, at: u64) -> Uuid {
     let RepeatKey(bytes) = RepeatKey::of(&[&key.0, &at.to_le_bytes()]);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
-}
-
-fn failed(error: io::Error) -> Error {
-    match error.downcast::<Error>() {
-        Ok(error) => error,
-        Err(error) => Error::Io {
-            what: "writing an export".to_owned(),
-            source: Arc::new(error),
-        },
-    }
 }

@@ -115,19 +115,24 @@ impl std::fmt::Debug for Import<'_> {
     }
 }
 
+/// Waits until no other import runs, and gives this one its number.
+fn begin_alone(engine: &Engine) -> Result<(u64, MutexGuard<'_, ()>)> {
+    engine.writable()?;
+    let alone = engine
+        .importing
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let [id @ .., _, _, _, _, _, _, _, _] = engine.environment.random().to_le_bytes();
+    // What earlier imports published is in the tables from here on, and no other import runs: later look-ups need not
+    // wait for anything.
+    engine.read(|_| Ok(()))?;
+    Ok((u64::from_le_bytes(id), alone))
+}
+
 impl<'e> Import<'e> {
     /// Begins an import, once no other runs.
     pub(in crate::store) fn begin(engine: &'e Engine) -> Result<Self> {
-        engine.writable()?;
-        let alone = engine
-            .importing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let [id @ .., _, _, _, _, _, _, _, _] = engine.environment.random().to_le_bytes();
-        let id = u64::from_le_bytes(id);
-        // What earlier imports published is in the tables from here on, and no other import runs: later look-ups need not
-        // wait for anything.
-        engine.read(|_| Ok(()))?;
+        let (id, alone) = begin_alone(engine)?;
         Ok(Self {
             engine,
             id,

@@ -7,7 +7,7 @@ mod replay;
 mod session;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use uuid::Uuid;
 
@@ -92,15 +92,7 @@ impl std::fmt::Debug for Restore<'_> {
 impl<'e> Restore<'e> {
     /// Begins an import, once no other runs.
     pub(in crate::store) fn begin(engine: &'e Engine) -> Result<Self> {
-        engine.writable()?;
-        let alone = engine
-            .importing
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let [id @ .., _, _, _, _, _, _, _, _] = engine.environment.random().to_le_bytes();
-        let import = u64::from_le_bytes(id);
-        // As with every import: later look-ups need not wait for anything.
-        engine.read(|_| Ok(()))?;
+        let (import, alone) = super::begin_alone(engine)?;
         Ok(Self {
             engine,
             restored: Restored {
