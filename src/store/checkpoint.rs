@@ -14,7 +14,7 @@ use super::apply;
 use super::commit::Queued;
 use super::database::{Health, Level, WriteError, guarded, needs_reopening};
 use super::journal::Ledger;
-use super::journaled::{Journaled, Phase, RECOVERY_PAUSE};
+use super::journaled::{Journaled, Phase, RECOVERY_PAUSE, journal_error};
 use crate::{Error, Result};
 
 /// How far the tables are behind the journal.
@@ -287,15 +287,18 @@ impl Journaled {
             desk.void()?;
         }
         let journal = self.tables().journal;
-        let ledger = match &mut desk.phase {
-            Phase::Live(writer) => {
-                if self.pace.eventual {
-                    writer
-                        .sync()
-                        .map_err(|error| super::database::io("writing the journal", error))?;
-                }
-                Some(writer.checkpoint(up_to, self.environment.random()))
-            }
+        let synced = match &mut desk.phase {
+            Phase::Live(writer) if self.pace.eventual => writer.sync(),
+            _ => Ok(()),
+        };
+        if let Err(error) = synced {
+            // What a failed sync has lost the next one does not tell of. What was acknowledged is in memory, and the
+            // database takes it without this journal.
+            desk.phase = Phase::Idle;
+            return Err(journal_error(error));
+        }
+        let ledger = match &desk.phase {
+            Phase::Live(writer) => Some(writer.checkpoint(up_to, self.environment.random())),
             Phase::Idle | Phase::Spent(_) => None,
         };
         Ok((journal, ledger))

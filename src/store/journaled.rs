@@ -513,6 +513,6 @@ fn recovery_error(error: RecoveryError) -> Error {
     }
 }
 
-fn journal_error(error: io::Error) -> Error {
+pub(super) fn journal_error(error: io::Error) -> Error {
     io_error("writing the journal", error)
 }

@@ -287,6 +287,22 @@ fn an_eventual_store_whose_sync_failed_takes_the_next_turn() {
 }
 
 #[test]
+fn a_journal_that_cannot_be_synced_keeps_no_eventual_turn_from_becoming_durable() {
+    let eventual = at_rest(Store::builder()).durability(Durability::Eventual);
+    let rig = Rig::with(eventual);
+    rig.disk.record();
+    rig.append("second");
+    rig.journal().fail_from(DiskCall::Sync, 1);
+    eventually(|| rig.store.checkpoint());
+    assert!(rig.journal().failures() > 0);
+    for seed in 0..8 {
+        let left = rig.disk.power_cut(rig.disk.events(), seed);
+        let store = left.open(at_rest(Store::builder())).unwrap();
+        assert_eq!(contents(&store, 0), ["first", "second"], "seed {seed}");
+    }
+}
+
+#[test]
 fn a_store_that_says_it_is_well_takes_a_turn() {
     let disk = SimDisk::new();
     let store = disk.open(at_rest(Store::builder())).unwrap();
