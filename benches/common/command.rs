@@ -19,6 +19,8 @@ pub struct Command {
     pub seconds: Option<f64>,
     /// How often each is repeated, if not as often as usual.
     pub rounds: Option<usize>,
+    /// Turns a second of all writers together, if not as many as they can.
+    pub rate: Option<f64>,
     /// Only sections whose name contains this.
     pub only: Option<String>,
     /// Only stores whose name contains this.
@@ -45,6 +47,7 @@ impl Command {
             folder: PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target"),
             seconds: None,
             rounds: None,
+            rate: None,
             only: None,
             store: None,
             child: None,
@@ -60,6 +63,7 @@ impl Command {
                 lexopt::Arg::Long("dir") => command.folder = arguments.value()?.into(),
                 lexopt::Arg::Long("seconds") => command.seconds = Some(arguments.value()?.parse()?),
                 lexopt::Arg::Long("rounds") => command.rounds = Some(arguments.value()?.parse()?),
+                lexopt::Arg::Long("rate") => command.rate = Some(arguments.value()?.parse()?),
                 lexopt::Arg::Long("only") => command.only = Some(arguments.value()?.string()?),
                 lexopt::Arg::Long("store") => command.store = Some(arguments.value()?.string()?),
                 lexopt::Arg::Long("child") => {

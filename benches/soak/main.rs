@@ -1,7 +1,7 @@
 //! A store under everything at once, for as long as one likes: does it stay within bounds, and is everything there?
 //!
 //! ```text
-//! cargo bench --manifest-path benches/Cargo.toml --bench soak -- [--seconds N] [--quick] [--json] [--dir PATH]
+//! cargo bench --manifest-path benches/Cargo.toml --bench soak -- [--seconds N] [--rate N] [--quick] [--json] [--dir PATH]
 //! ```
 //!
 //! 64 writers (turns through both calls, compactions, successor generations), background appends, readers, compactions of
@@ -33,7 +33,9 @@ use workers::Shared;
 const ABOUT: &str = "\
 soak - a store under everything at once; exit status 0 if it stayed within bounds and kept all it acknowledged
 
-  --seconds N is 60 unless given (5 with --quick)";
+  --seconds N is 60 unless given (5 with --quick)
+  --rate N    turns a second of all writers together, and as many reads; without it nobody pauses, and an hour
+              fills some 100 GB";
 
 const WRITERS: usize = 64;
 const READERS: usize = 4;
@@ -101,13 +103,17 @@ fn soak(command: &Command, text: &Text, report: &mut Report, verdict: &mut Verdi
     }
     let everything = Shared::new(store, text, WRITERS);
     let shared = &everything;
+    let pause = |callers: usize| {
+        let pause = command.rate.map(|rate| callers as f64 / rate);
+        Duration::from_secs_f64(pause.unwrap_or(0.0))
+    };
     let (samples, last) = std::thread::scope(|scope| -> Result<_> {
         let writers: Vec<_> = (0..WRITERS)
-            .map(|number| scope.spawn(move || workers::write(shared, number)))
+            .map(|number| scope.spawn(move || workers::write(shared, number, pause(WRITERS))))
             .collect();
-        let mut others = vec![scope.spawn(|| workers::append_in_background(shared))];
+        let mut others = vec![scope.spawn(|| workers::append_in_background(shared, pause(1)))];
         for number in 0..READERS {
-            others.push(scope.spawn(move || workers::read(shared, number)));
+            others.push(scope.spawn(move || workers::read(shared, number, pause(READERS))));
         }
         let observed = observe(shared, &counters, place.path(), duration, verdict);
         shared.stop_others.store(true, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::Result;
@@ -76,8 +77,32 @@ struct Writer<'a> {
     meta: TranscriptMeta,
 }
 
-/// Writes one session until it shall stop; answers what its live context is then.
-pub fn write(shared: &Shared<'_>, number: usize) -> Result<Vec<TranscriptMessage>> {
+/// How often somebody calls.
+struct Pace {
+    pause: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    fn new(pause: Duration, random: &mut StdRng) -> Self {
+        // Not all at the same moment.
+        let due = Instant::now() + pause.mul_f64(random.random());
+        Self { pause, due }
+    }
+
+    /// Waits until the next call is due.
+    fn wait(&mut self) {
+        sleep(self.due.saturating_duration_since(Instant::now()));
+        self.due += self.pause;
+    }
+}
+
+/// Writes one session until it shall stop, a turn every `pause` or as fast as it can; answers what its live context is then.
+pub fn write(
+    shared: &Shared<'_>,
+    number: usize,
+    pause: Duration,
+) -> Result<Vec<TranscriptMessage>> {
     let random = &mut StdRng::seed_from_u64(number as u64);
     let reference = session(number);
     let mut writer = Writer {
@@ -91,7 +116,9 @@ pub fn write(shared: &Shared<'_>, number: usize) -> Result<Vec<TranscriptMessage
         live: Vec::new(),
         meta: meta(number),
     };
+    let mut pace = Pace::new(pause, random);
     for turn in 0.. {
+        pace.wait();
         let last = shared.stop_writers.load(Ordering::Relaxed);
         let turn = Turn::new(turn, shared.text, random);
         let start = Instant::now();
@@ -204,10 +231,12 @@ impl Writer<'_> {
 }
 
 /// Appends rows outside turns, each twice: the second time it must be a duplicate or find the first compacted away.
-pub fn append_in_background(shared: &Shared<'_>) -> Result<()> {
+pub fn append_in_background(shared: &Shared<'_>, pause: Duration) -> Result<()> {
     let random = &mut StdRng::seed_from_u64(1_000);
     let locator = shared.store.locator();
+    let mut pace = Pace::new(pause, random);
     for number in 0u64.. {
+        pace.wait();
         if shared.stop_others.load(Ordering::Relaxed) {
             break;
         }
@@ -231,10 +260,12 @@ pub fn append_in_background(shared: &Shared<'_>) -> Result<()> {
 }
 
 /// Reads whatever there is to read.
-pub fn read(shared: &Shared<'_>, number: usize) -> Result<()> {
+pub fn read(shared: &Shared<'_>, number: usize, pause: Duration) -> Result<()> {
     let random = &mut StdRng::seed_from_u64(2_000 + number as u64);
     let locator = shared.store.locator();
+    let mut pace = Pace::new(pause, random);
     while !shared.stop_others.load(Ordering::Relaxed) {
+        pace.wait();
         let place = random.random_range(0..shared.ledgers.len());
         let start = Instant::now();
         let head = locator.head_generation(&session(place))?;
