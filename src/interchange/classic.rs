@@ -123,6 +123,15 @@ fn session_of(stem: &str, meta: &TranscriptMeta) -> SessionRef {
     }
 }
 
+/// What the file of this stem tells of its session: without a `session_id`, and not named as sessions are, it was written
+/// before there were sessions.
+fn headed(stem: &str, session: SessionRef, meta: TranscriptMeta) -> SessionFact {
+    let old = meta.session_id.is_none() && !session.is_subagent() && session.session_id() != stem;
+    let mut fact = SessionFact::new(session, meta);
+    fact.pre_identity = old;
+    fact
+}
+
 struct Reader {
     stem: String,
     meta: Option<TranscriptMeta>,
@@ -264,7 +273,7 @@ impl Reader {
             Some((_, session)) => session.clone(),
             None => session_of(&self.stem, &meta),
         };
-        SessionFact::new(session, meta)
+        headed(&self.stem, session, meta)
     }
 
     fn finish(mut self, emit: &mut Emit<'_>) -> Result<()> {

@@ -103,6 +103,9 @@ pub struct SessionFact {
     pub title: Option<String>,
     /// The call of the parent that spawned it.
     pub spawned_by: Option<String>,
+    /// Whether it was written before sessions had identities. Its key is then a name that the import gives it, and the
+    /// store lists it among its thread's `pre_identity` roots.
+    pub pre_identity: bool,
     /// What else is known: working directory, branch, version of the tool.
     pub attributes: Map<String, Value>,
 }
@@ -116,6 +119,7 @@ impl SessionFact {
             meta,
             title: None,
             spawned_by: None,
+            pre_identity: false,
             attributes: Map::new(),
         }
     }

@@ -271,11 +271,15 @@ impl Sink for Importing<'_> {
         match fact {
             Fact::Session(no, session) => {
                 if let Some(known) = self.sessions.get(no.0 as usize) {
+                    let old = session.pre_identity;
+                    self.import.written_before_identities(*known, old);
                     return self.import.header(*known, session.meta, session.title);
                 }
+                let old = session.pre_identity;
                 self.sessions_told += 1;
                 let meta = session.meta;
                 let at = self.import.session(&session.session, meta, session.title)?;
+                self.import.written_before_identities(at, old);
                 self.sessions.push(at);
             }
             Fact::Row(no, row) => {

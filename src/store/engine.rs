@@ -60,6 +60,8 @@ pub(super) enum Planned<T> {
     Write {
         change: Box<Change>,
         newest: Newest,
+        /// Sessions that the plan has read and that must not have moved since, beside its own.
+        beside: Vec<(Arc<Session>, View)>,
         answer: T,
     },
     /// Nothing needs to change.
@@ -67,15 +69,25 @@ pub(super) enum Planned<T> {
 }
 
 impl<T> Planned<T> {
+    /// Makes it only if these sessions are still as they were seen when its change gets its place.
+    pub(super) fn beside(mut self, seen: Vec<(Arc<Session>, View)>) -> Self {
+        if let Self::Write { beside, .. } = &mut self {
+            *beside = seen;
+        }
+        self
+    }
+
     pub(super) fn map<U>(self, map: impl FnOnce(T) -> U) -> Planned<U> {
         match self {
             Self::Write {
                 change,
                 newest,
+                beside,
                 answer,
             } => Planned::Write {
                 change,
                 newest,
+                beside,
                 answer: map(answer),
             },
             Self::Answer(answer) => Planned::Answer(map(answer)),
@@ -255,6 +267,7 @@ impl Engine {
                 Ok(Planned::Write {
                     change,
                     newest,
+                    beside,
                     answer,
                 }) => {
                     let payload = match &self.journaled {
@@ -267,7 +280,8 @@ impl Engine {
                         sessions: vec![Arc::clone(session)],
                     };
                     let enqueue = || self.committer.enqueue(view.epoch, enqueued);
-                    if let Some(ticket) = session.advance(&view, newest, enqueue) {
+                    let moves = vec![(session.as_ref(), &view, newest)];
+                    if let Some(ticket) = Session::advance_beside(moves, &beside, enqueue) {
                         self.committer.finish(&ticket, |group| self.commit(group))?;
                         return Ok(answer);
                     }

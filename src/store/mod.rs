@@ -57,11 +57,12 @@ pub use read::records::RecordIter;
 pub use spend::{SpendGroup, SpendQuery, SpendRow};
 pub use stats::{ReservationStats, Stats};
 pub use types::{
-    AppendRows, HeadToken, ListOrder, Record, RecordKind, SessionQuery, SessionSummary,
-    ThreadSummary,
+    AdoptedSource, Adoption, AppendRows, HeadToken, ListOrder, Record, RecordKind, SessionQuery,
+    SessionSummary, ThreadSummary,
 };
 
 use crate::session::split_generation;
+use crate::transcript::limits::check_id;
 use crate::turn::{check_session, check_stem};
 use crate::{Result, SessionRef, TranscriptMeta};
 use engine::Engine;
@@ -201,6 +202,50 @@ impl Store {
         // The head exists when a row is appended, so this seed is never used.
         let address = locator::address(&self.engine, &head, TranscriptMeta::new(""));
         plan::append_rows(&self.engine, &address, token, &rows)
+    }
+
+    /// Makes the roots that a thread has of before there were session identities the beginning of a session.
+    ///
+    /// Such a root was never written through a [`SessionRef`], its header names no session, and its stem is no
+    /// sub-agent's: what a host wrote through [`open_stem`](crate::TranscriptLocator::open_stem), and classic files without
+    /// a `session_id`. Those that name `thread_id` and exactly the agent of the session (if that is scoped to none, the
+    /// agent id of `seed`) are folded into generation 0 of `session`, in the order in which their headers say they were
+    /// created: the rows of their live contexts, not what was compacted away and no partials. Its header is `seed` with the
+    /// ids of session and thread, the sums of the sources' turns, tokens and cost, their earliest `created` and latest
+    /// `updated`, and the `prefix_message_count` of the first; its tools are those of the source that was created last.
+    ///
+    /// The sources stay as they were. Each adopted row is a record of its own that *revises* the row it was taken from: it
+    /// reads back with its usage, but what that cost stays counted once, with the source, where spend by thread, agent and
+    /// hour had it before. So no total changes, and the sources need not be touched.
+    ///
+    /// None, and nothing is written, if the session has a transcript already (of whichever generation), if there is no such
+    /// root, if the thread is blank, or for a sub-agent's session. Of calls that race, and of an adoption that races the
+    /// first turn of the session, whoever is first in the order of the store wins: the others answer None, and the turn
+    /// [`Error::Stale`](crate::Error::Stale) or what it answers to a session with these rows.
+    ///
+    /// Costs the roots of the thread and the rows that are taken over, which are held in memory and become one atomic write.
+    ///
+    /// # Errors
+    ///
+    /// What reading a source answers: then nothing is written. [`Error::InvalidMessage`](crate::Error::InvalidMessage) if
+    /// the costs that the sources' headers name have no sum.
+    pub fn adopt(
+        &self,
+        session: &SessionRef,
+        thread_id: &str,
+        seed: TranscriptMeta,
+    ) -> Result<Option<Adoption>> {
+        check_session(session)?;
+        check_id("thread id", thread_id)?;
+        self.engine.writable()?;
+        let thread = thread_id.trim();
+        if thread.is_empty() || session.is_subagent() {
+            return Ok(None);
+        }
+        let first = session.first_generation();
+        let agent = session.agent_id.clone().or_else(|| seed.agent_id.clone());
+        let address = locator::address(&self.engine, &first, seed);
+        plan::adopt(&self.engine, &address, &first, thread, agent.as_deref())
     }
 
     /// Frees the successor slot of a session that a forgotten handle holds. Answers whether there was one. Any

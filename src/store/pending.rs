@@ -145,37 +145,33 @@ impl Session {
         }
     }
 
-    /// If the session is still as `view` saw it, runs `enqueue` under the sequencer and moves the pending head to
-    /// `newest`. `enqueue` answers the sequence that the change received, or None if the store's epoch has moved.
-    pub(super) fn advance<T>(
-        &self,
-        view: &View,
-        newest: Newest,
+    /// If all sessions are still as their views saw them, runs `enqueue` under their sequencers and moves the pending
+    /// heads. `enqueue` answers the sequence that the change received, or None if the store's epoch has moved.
+    pub(super) fn advance_all<T>(
+        moves: Vec<(&Self, &View, Newest)>,
         enqueue: impl FnOnce() -> Option<(u64, T)>,
     ) -> Option<T> {
-        let mut state = self.state();
-        if !state.is(view) {
-            return None;
-        }
-        let (sequence, answer) = enqueue()?;
-        state.version += 1;
-        state.last_sequence = sequence;
-        if let Some(loaded) = state.loaded.as_mut() {
-            loaded.sequence = sequence;
-            loaded.newest = Some(newest);
-        }
-        Some(answer)
+        Self::advance_beside(moves, &[], enqueue)
     }
 
-    /// Like [`advance`](Self::advance) for several sessions at once: all of them move, or none does.
-    pub(super) fn advance_all<T>(
-        mut moves: Vec<(&Self, &View, Newest)>,
+    /// Like [`advance_all`](Self::advance_all), if the sessions `beside` them are still as they were seen too; these do
+    /// not move. No session may be given twice.
+    pub(super) fn advance_beside<T>(
+        moves: Vec<(&Self, &View, Newest)>,
+        beside: &[(Arc<Self>, View)],
         enqueue: impl FnOnce() -> Option<(u64, T)>,
     ) -> Option<T> {
+        let moves = moves
+            .into_iter()
+            .map(|(session, view, newest)| (session, view, Some(newest)));
+        let beside = beside
+            .iter()
+            .map(|(session, view)| (session.as_ref(), view, None));
+        let mut all: Vec<_> = moves.chain(beside).collect();
         // Whoever locks several does it in one order; everybody else locks one.
-        moves.sort_by(|(a, ..), (b, ..)| a.stem.cmp(&b.stem));
-        let mut states = Vec::with_capacity(moves.len());
-        for (session, view, newest) in moves {
+        all.sort_by(|(a, ..), (b, ..)| a.stem.cmp(&b.stem));
+        let mut states = Vec::with_capacity(all.len());
+        for (session, view, newest) in all {
             let state = session.state();
             if !state.is(view) {
                 return None;
@@ -184,6 +180,7 @@ impl Session {
         }
         let (sequence, answer) = enqueue()?;
         for (state, newest) in &mut states {
+            let Some(newest) = newest else { continue };
             state.version += 1;
             state.last_sequence = sequence;
             if let Some(loaded) = state.loaded.as_mut() {

@@ -98,6 +98,36 @@ pub struct AppendRows<'a> {
     pub partial: Option<&'a TranscriptPartial>,
 }
 
+/// What [`Store::adopt`](super::Store::adopt) made the beginning of a session of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Adoption {
+    /// The session: its generation 0, which the adoption wrote.
+    pub session: SessionRef,
+    /// The header that it was given.
+    pub meta: TranscriptMeta,
+    /// What was folded into it, in the order of its rows; at least one.
+    pub sources: Vec<AdoptedSource>,
+}
+
+impl Adoption {
+    /// The rows that the session begins with.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.sources.iter().map(|source| source.rows).sum()
+    }
+}
+
+/// A transcript that was folded into a session. It stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdoptedSource {
+    /// Its stem.
+    pub stem: String,
+    /// When its header says that it was begun; by this the sources are ordered.
+    pub created: String,
+    /// Rows of its live context, all of which were taken over.
+    pub rows: u64,
+}
+
 /// The order of a list of sessions, newest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

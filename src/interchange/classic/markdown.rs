@@ -1,8 +1,8 @@
 //! The older `.md` files: a header in a comment, then rows between comments.
 
-use super::session_of;
+use super::{headed, session_of};
 use crate::interchange::emit::Emit;
-use crate::interchange::fact::{Place, RepeatKey, RowFact, SessionFact};
+use crate::interchange::fact::{Place, RepeatKey, RowFact};
 use crate::interchange::quarantine::{BadClass, BadLine};
 use crate::interchange::source::Source;
 use crate::{Result, TranscriptMessage, TranscriptMeta};
@@ -40,7 +40,7 @@ pub(super) fn read(source: &mut Source<'_>, emit: &mut Emit<'_>) -> Result<()> {
     };
     let meta = meta_of(header);
     let session = session_of(&stem, &meta);
-    let session = emit.session(SessionFact::new(session, meta))?;
+    let session = emit.session(headed(&stem, session, meta))?;
     source.counts_mut().records = 1;
     let lossy = matches!(text, std::borrow::Cow::Owned(_));
     source.counts_mut().lossy = u64::from(lossy);

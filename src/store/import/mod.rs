@@ -200,6 +200,13 @@ impl<'e> Import<'e> {
         Ok(())
     }
 
+    /// Says whether a session was written before sessions had identities.
+    pub(crate) fn written_before_identities(&mut self, session: usize, yes: bool) {
+        if let Some(open) = self.sessions.get_mut(session) {
+            open.written_before_identities(yes);
+        }
+    }
+
     /// Appends a row to a session and its context, unless it is known; its index.
     pub(crate) fn row(&mut self, session: usize, row: ImportRow) -> Result<usize> {
         if let Some(known) = self.known(&row.key)? {

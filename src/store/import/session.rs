@@ -34,6 +34,8 @@ pub(super) struct Open {
     /// The times of its records, microseconds since the Unix epoch.
     span: Option<(i64, i64)>,
     changed: bool,
+    /// Whether it was written before sessions had identities: the import knows its reference, but its writer did not.
+    pre_identity: bool,
 }
 
 impl Open {
@@ -87,7 +89,12 @@ impl Open {
             keys: Vec::new(),
             span: None,
             changed: false,
+            pre_identity: false,
         })
+    }
+
+    pub(super) fn written_before_identities(&mut self, yes: bool) {
+        self.pre_identity = yes;
     }
 
     pub(super) fn header(&mut self, meta: TranscriptMeta, title: Option<String>) {
@@ -184,7 +191,7 @@ impl Open {
 
     fn final_head(&self) -> Head {
         let mut head = self.head.clone();
-        head.via_session = true;
+        head.via_session |= !self.pre_identity;
         head
     }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::Target;
+use crate::replay::StoredRow;
 use crate::spend::{Money, SpendTally, usage_hour};
 use crate::store::change::{Change, CountedUsage, Create, NewRecord, SealPredecessor, TurnChange};
 use crate::store::engine::{Engine, Planned};
@@ -127,6 +128,7 @@ impl<'e> Draft<'e> {
         Planned::Write {
             answer: answer(&newest),
             newest,
+            beside: Vec::new(),
             change: Box::new(Change::Turn(Box::new(TurnChange {
                 at: self.at,
                 transcript: self.transcript,
@@ -260,6 +262,25 @@ impl<'e> Draft<'e> {
             }
         }
         self.usages(&plan.usage)
+    }
+
+    /// Takes over a row of another session, as a revision of it: it reads back as it stands there, and its usage stays
+    /// counted there.
+    pub(super) fn adopt(&mut self, index: usize, row: StoredRow) -> Result<()> {
+        let usage = row.message.turn_usage.as_ref();
+        // The display shows the time of a usage before that of the write.
+        let written = row
+            .written
+            .filter(|_| usage.is_none_or(|usage| usage.ts.is_empty()));
+        let adopted = PlannedRow {
+            ts: row.ts.or(written),
+            message: row.message,
+            iteration: row.iteration,
+            revises: Some(index),
+        };
+        let identity = self.row(false, &adopted, false, Some(row.uuid))?;
+        self.extend(&identity);
+        Ok(())
     }
 
     fn usages(&mut self, usages: &[PlannedUsage]) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Planning: what a call means for the tables, as one change, computed before anything is written.
 
+mod adopt;
 mod append;
 mod background;
 mod draft;
@@ -8,6 +9,7 @@ mod turn;
 
 use std::sync::Arc;
 
+pub(super) use adopt::adopt;
 pub(super) use append::{append, append_rows, partial};
 pub(super) use background::append_background;
 pub(super) use generation::{begin, truncate};

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
 use super::{Reader, missing};
+use crate::replay::StoredRow;
 use crate::store::database::{storage_error, table_error};
 use crate::store::hash::{Identity, RowHashes};
 use crate::store::head::{Head, Range};
@@ -60,16 +63,7 @@ impl<'t> Reader<'t> {
         Ok(SessionTranscript {
             meta: head.meta.as_ref().clone(),
             messages: self.messages(id, head)?,
-            tools: match head.tools {
-                None => None,
-                Some(tools) => self.record_at(id, tools.seq, |record| match record.body()? {
-                    Body::Tools(tools) => Ok(Some(tools)),
-                    _ => Err(missing(
-                        "the tools of a transcript",
-                        &format!("transcript {id}"),
-                    )),
-                })?,
-            },
+            tools: self.tools(id, head)?,
         })
     }
 
@@ -79,21 +73,45 @@ impl<'t> Reader<'t> {
         id: u64,
         head: &Head,
     ) -> Result<Vec<TranscriptMessage>> {
+        self.stored_rows(id, head, |row| row.message)
+    }
+
+    /// What `take` makes of each row of a context and of what stands beside it.
+    pub(in crate::store) fn stored_rows<T>(
+        &mut self,
+        id: u64,
+        head: &Head,
+        take: impl Fn(StoredRow) -> T,
+    ) -> Result<Vec<T>> {
         let ranges = self.context_ranges(id, head)?;
-        let mut messages = Vec::with_capacity(capacity(head.context.rows));
+        let mut rows = Vec::with_capacity(capacity(head.context.rows));
         self.context_rows(&ranges, |_, record| {
             if record.is_row() {
-                messages.push(record.row()?.message);
+                rows.push(take(record.row()?));
             }
             Ok(())
         })?;
-        if messages.len() as u64 != head.context.rows {
+        if rows.len() as u64 != head.context.rows {
             return Err(missing(
                 "a row of a context",
                 &format!("transcript {id}: one"),
             ));
         }
-        Ok(messages)
+        Ok(rows)
+    }
+
+    /// The tool declarations in force in a transcript.
+    pub(in crate::store) fn tools(&mut self, id: u64, head: &Head) -> Result<Option<Value>> {
+        match head.tools {
+            None => Ok(None),
+            Some(tools) => self.record_at(id, tools.seq, |record| match record.body()? {
+                Body::Tools(tools) => Ok(Some(tools)),
+                _ => Err(missing(
+                    "the tools of a transcript",
+                    &format!("transcript {id}"),
+                )),
+            }),
+        }
     }
 
     /// Whether a row of a context holds an idempotency key.

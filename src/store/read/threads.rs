@@ -22,22 +22,23 @@ pub(in crate::store) struct Chain {
 }
 
 impl Chain {
+    /// Whether it was ever written through a reference, or says itself which session it is. An import may know the
+    /// reference of a root that was written before there were any: that alone makes it no session.
+    fn is_session(&self) -> bool {
+        self.generations
+            .iter()
+            .any(|(_, _, it)| it.head.via_session || it.head.meta.session_id.is_some())
+    }
+
     pub(in crate::store) fn head(&self) -> Option<&Transcript> {
         self.generations
             .last()
             .map(|(_, _, transcript)| transcript.as_ref())
     }
 
-    fn created(&self) -> u64 {
+    /// Its place among all sessions, by their first writes.
+    pub(in crate::store) fn created(&self) -> u64 {
         self.generations.first().map_or(0, |(_, id, _)| *id)
-    }
-
-    fn is_session(&self) -> bool {
-        self.info.session.is_some()
-            || self
-                .generations
-                .iter()
-                .any(|(_, _, it)| it.head.meta.session_id.is_some())
     }
 
     /// The reference of a generation, if the session was ever written through one.
@@ -168,20 +169,7 @@ impl Reader<'_> {
         let Some(id) = self.name_id(thread)? else {
             return Ok(found);
         };
-        let mut seen = HashSet::new();
-        for transcript in self.roots_by_thread(id)? {
-            let session = self.transcript(transcript)?.birth.session;
-            if !seen.insert(session) {
-                continue;
-            }
-            let chain = self.session_chain(session)?;
-            let accepted = chain
-                .head()
-                .is_some_and(|head| accepts(head, thread, agent));
-            if accepted {
-                found.roots.push(chain);
-            }
-        }
+        found.roots = self.roots(id, |head| accepts(head, thread, agent))?;
         let roots: Vec<u64> = found.roots.iter().map(|root| root.session).collect();
         for session in self.descendants(&roots)? {
             let chain = self.session_chain(session)?;
@@ -194,9 +182,44 @@ impl Reader<'_> {
                 found.subagents.push(self.session_chain(session)?);
             }
         }
-        found.roots.sort_by_key(Chain::created);
         found.subagents.sort_by_key(Chain::created);
         Ok(found)
+    }
+
+    /// The root sessions that the index has under a thread and whose heads are accepted, oldest first.
+    fn roots(&mut self, thread: u64, accepts: impl Fn(&Transcript) -> bool) -> Result<Vec<Chain>> {
+        let mut roots = Vec::new();
+        let mut seen = HashSet::new();
+        for transcript in self.roots_by_thread(thread)? {
+            let session = self.transcript(transcript)?.birth.session;
+            if !seen.insert(session) {
+                continue;
+            }
+            let chain = self.session_chain(session)?;
+            if chain.head().is_some_and(&accepts) {
+                roots.push(chain);
+            }
+        }
+        roots.sort_by_key(Chain::created);
+        Ok(roots)
+    }
+
+    /// The roots of a thread that were written before sessions had identities, of exactly this agent, oldest first.
+    pub(in crate::store) fn pre_identity_roots(
+        &mut self,
+        thread: &str,
+        agent: Option<&str>,
+    ) -> Result<Vec<Chain>> {
+        let thread = thread.trim();
+        let Some(id) = self.name_id(thread)? else {
+            return Ok(Vec::new());
+        };
+        let mut roots = self.roots(id, |head| {
+            thread_of(&head.head.meta) == Some(thread)
+                && head.head.meta.agent_id.as_deref() == agent
+        })?;
+        roots.retain(|chain| !chain.is_session());
+        Ok(roots)
     }
 
     /// The sessions below `roots` at any depth, written or not.
