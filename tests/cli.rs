@@ -257,6 +257,53 @@ fn damage_is_reported_by_its_place_and_hides_nothing_else() {
 }
 
 #[test]
+fn what_was_written_before_sessions_is_adopted_once_for_each_thread_and_agent() {
+    let desk = Desk::new();
+    let folder = desk.path("w/session_raw");
+    std::fs::create_dir_all(&folder).unwrap();
+    let write = |stem: &str, agent: &str, created: &str| {
+        let meta = format!(
+            r#"{{"_meta":{{"version":1,"agent":"{agent}","agent_id":"{agent}","dispatcher":"native","created":"{created}","updated":"{created}","turn_count":1,"input_tokens":90,"output_tokens":9,"cached_input_tokens":0,"charged_amount_usd":0.5,"thread_id":"th-7"}}}}"#
+        );
+        let usage =
+            r#"{"input":90,"output":9,"cached_input":0,"cost_usd":0.5,"cost_source":"charged"}"#;
+        let rows = format!(
+            "{{\"role\":\"user\",\"content\":\"of {stem}\"}}\n{{\"role\":\"assistant\",\"content\":\"done\",\"provider\":\"acme\",\"model\":\"m\",\"usage\":{usage},\"ts\":\"{created}\"}}\n"
+        );
+        std::fs::write(
+            folder.join(format!("{stem}.jsonl")),
+            format!("{meta}\n{rows}"),
+        )
+        .unwrap();
+    };
+    write("1700_planner", "planner", "2026-03-02T10:00:00Z");
+    write("1600_planner", "planner", "2026-03-01T10:00:00Z");
+    write("1650_coder", "coder", "2026-03-01T12:00:00Z");
+    let folder = desk.path("w").to_str().unwrap().to_owned();
+    desk.run(&["import", &folder]);
+    let spent = desk.json(&["spend", "--json"]);
+    let import = ["import", "--adopt", "--json", &folder];
+    let adopted = desk.json(&import).pop().unwrap()["adopted"].take();
+    let sessions = adopted["sessions"].as_array().unwrap();
+    let stems = ["coder", "planner"].map(|it| SessionRef::scoped("th-7", it).session_id());
+    assert_eq!(
+        [&sessions[0]["session"], &sessions[1]["session"]],
+        [&stems[0], &stems[1]]
+    );
+    assert_eq!(sessions[1]["messages"], 4);
+    assert_eq!(sessions[1]["sources"][0]["created"], "2026-03-01T10:00:00Z");
+    assert!(adopted["failed"].as_array().unwrap().is_empty());
+    assert_eq!(desk.json(&["spend", "--json"]), spent);
+    let shown = desk.text(&["show", &stems[1]]);
+    assert!(shown.find("of 1600_planner").unwrap() < shown.find("of 1700_planner").unwrap());
+
+    let again = desk.json(&import).pop().unwrap()["adopted"].take();
+    assert!(again["sessions"].as_array().unwrap().is_empty());
+    let told = desk.text(&["import", "--adopt", &folder]);
+    assert!(told.contains("Nothing to adopt."));
+}
+
+#[test]
 fn files_without_a_format_or_a_record_are_refused_and_the_others_go_in() {
     let desk = Desk::new();
     let notes = desk.write("notes.txt", "notes");

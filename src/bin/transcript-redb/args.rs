@@ -81,6 +81,10 @@ pub struct Import {
     /// The format; auto finds it out for each file
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(readable()))]
     pub from: String,
+    /// Go on in sessions: make the transcripts of before there were any, of classic files, the beginning of a session for
+    /// each thread and agent that has none
+    #[arg(long)]
+    pub adopt: bool,
     #[command(flatten)]
     pub output: Json,
     /// Files, and folders in which the files of known formats are read

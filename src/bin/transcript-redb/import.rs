@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use transcript_redb::Store;
 use transcript_redb::interchange::{self, Codec, FileReport};
 
+use crate::adopt::{self, Adopted};
 use crate::args::{Database, Import};
 use crate::failure::{Failure, Outcome, complain, explain};
 use crate::output::{BAD, DIM, Output};
@@ -20,7 +21,7 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
     let files = files(args, &mut refused);
     if files.is_empty() {
         if args.output.json {
-            output.json(&summary(&[], 0, &refused))?;
+            output.json(&summary(&[], 0, &refused, None))?;
         }
         return Ok(Outcome::Refused);
     }
@@ -57,12 +58,16 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
     }
     bar.finish_and_clear();
     let added = sessions(&store)?.saturating_sub(before);
+    let adopted = args.adopt.then(|| adopt::adopt(&store)).transpose()?;
     if args.output.json {
-        output.json(&summary(&reports, added, &refused))?;
+        output.json(&summary(&reports, added, &refused, adopted.as_ref()))?;
     } else {
         tell(&reports, added, output)?;
+        if let Some(adopted) = &adopted {
+            adopted.tell(output)?;
+        }
     }
-    if barren || !refused.0.is_empty() {
+    if barren || !refused.0.is_empty() || adopted.is_some_and(|it| it.has_failed()) {
         Ok(Outcome::Refused)
     } else {
         Ok(Outcome::Done)
@@ -131,13 +136,18 @@ fn bar(bytes: u64) -> ProgressBar {
 }
 
 /// The sums over all files, as programs get them.
-fn summary(reports: &[FileReport], sessions: u64, refused: &Refused) -> Value {
+fn summary(
+    reports: &[FileReport],
+    sessions: u64,
+    refused: &Refused,
+    adopted: Option<&Adopted>,
+) -> Value {
     let sum = |of: fn(&FileReport) -> u64| reports.iter().map(of).sum::<u64>();
     let failed = refused
         .0
         .iter()
         .map(|(path, error)| json!({"path": path, "error": error}));
-    json!({
+    let mut all = json!({
         "files": reports.len(),
         "bytes": sum(|report| report.bytes),
         "lines": sum(|report| report.lines),
@@ -155,7 +165,11 @@ fn summary(reports: &[FileReport], sessions: u64, refused: &Refused) -> Value {
         "cached_input_tokens": sum(|report| report.cached_input_tokens),
         "cost_usd": cost(reports),
         "failed": failed.collect::<Vec<_>>(),
-    })
+    });
+    if let (Value::Object(all), Some(adopted)) = (&mut all, adopted) {
+        all.insert("adopted".to_owned(), adopted.json());
+    }
+    all
 }
 
 fn cost(reports: &[FileReport]) -> f64 {

@@ -1,5 +1,6 @@
 //! The command line of a transcript store: a face of the library, in which all work is done.
 
+mod adopt;
 mod args;
 mod export;
 mod failure;
