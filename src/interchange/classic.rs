@@ -23,6 +23,7 @@ use super::fact::{
 use super::source::{Record, Source};
 use super::stamp;
 use super::write::Writer;
+use crate::session::split_generation;
 use crate::{Result, SessionRef, TranscriptMessage, TranscriptMeta, TranscriptPartial};
 
 /// The codec.
@@ -53,7 +54,8 @@ impl Codec for Classic {
         old.then_some(Certainty::Sure)
     }
 
-    /// One file a stem: a flat one before one in a dated folder, and these before a `.md`. Parents come before children.
+    /// One file a stem: a flat one before one in a dated folder, and these before a `.md`. Parents come before children, and
+    /// generations in their order.
     fn arrange(&self, _: &Path, files: Vec<PathBuf>) -> Vec<PathBuf> {
         let rank = |file: &Path| {
             let folder = file.parent().and_then(Path::file_name);
@@ -61,11 +63,12 @@ impl Codec for Classic {
             let dated = folder.len() == 8 && folder.bytes().all(|it| it.is_ascii_digit());
             (is_markdown(file), dated)
         };
-        let mut best: BTreeMap<(usize, String), PathBuf> = BTreeMap::new();
-        for file in files {
+        let mut best: BTreeMap<(usize, String, u32), PathBuf> = BTreeMap::new();
+        for file in files.into_iter().filter(|file| !is_lock(file)) {
             let stem = file.file_stem().unwrap_or_default().to_string_lossy();
             let depth = stem.matches("__").count();
-            let slot = best.entry((depth, stem.into_owned()));
+            let (base, generation) = split_generation(&stem);
+            let slot = best.entry((depth, base.to_owned(), generation));
             let held = slot.or_insert_with(|| file.clone());
             if rank(&file) < rank(held) {
                 *held = file;
@@ -83,6 +86,7 @@ impl Codec for Classic {
             meta: None,
             session: None,
             live: Vec::new(),
+            headless: false,
         };
         while let Some(record) = source.next(owns)? {
             reader.line(source, record, emit)?;
@@ -93,6 +97,12 @@ impl Codec for Classic {
     fn writer(&self) -> Option<Box<dyn Writer>> {
         Some(Box::<writing::ClassicWriter>::default())
     }
+}
+
+/// Whether it only keeps other writers of a transcript away.
+fn is_lock(path: &Path) -> bool {
+    path.extension().is_some_and(|it| it == "adopting")
+        || path.iter().any(|part| part == ".transcript-locks")
 }
 
 fn is_markdown(path: &Path) -> bool {
@@ -115,18 +125,29 @@ fn session_of(stem: &str, meta: &TranscriptMeta) -> SessionRef {
         let found = candidates.into_iter().find(|it| it.session_id() == stem);
         found.unwrap_or_else(|| SessionRef::root(stem))
     };
-    match stem.rsplit_once("__") {
+    let (base, generation) = split_generation(stem);
+    let session = match base.rsplit_once("__") {
         Some((parent, child)) if !parent.is_empty() && !child.is_empty() => {
-            SessionRef::child_of(&named(parent), child)
+            let (parent, of) = split_generation(parent);
+            SessionRef::child_of(&named(parent).with_generation(of), child)
         }
-        _ => named(stem),
-    }
+        _ => named(base),
+    };
+    session.with_generation(generation)
 }
 
 /// What the file of this stem tells of its session: without a `session_id`, and not named as sessions are, it was written
-/// before there were sessions.
-fn headed(stem: &str, session: SessionRef, meta: TranscriptMeta) -> SessionFact {
+/// before there were sessions. A root that names no thread is one of its own.
+fn headed(stem: &str, session: SessionRef, mut meta: TranscriptMeta) -> SessionFact {
     let old = meta.session_id.is_none() && !session.is_subagent() && session.session_id() != stem;
+    if !session.is_subagent()
+        && meta
+            .thread_id
+            .as_deref()
+            .is_none_or(|it| it.trim().is_empty())
+    {
+        meta.thread_id = Some(format!("imported-{}", split_generation(stem).0));
+    }
     let mut fact = SessionFact::new(session, meta);
     fact.pre_identity = old;
     fact
@@ -138,6 +159,9 @@ struct Reader {
     session: Option<(SessionNo, SessionRef)>,
     /// The live context, each row with what it says in short.
     live: Vec<(RepeatKey, RowNo)>,
+    /// Whether the file does not begin with a header. The programs read nothing of such a file, nor is anything of it a
+    /// session here: all of it is set aside.
+    headless: bool,
 }
 
 impl Reader {
@@ -147,11 +171,21 @@ impl Reader {
         mut record: Record,
         emit: &mut Emit<'_>,
     ) -> Result<()> {
-        if let Some(meta) = record.value.remove("_meta") {
+        let first = self.meta.is_none();
+        self.headless |= first && source.counts().bad > 0;
+        if let Some(meta) = record.value.remove("_meta").filter(|_| !self.headless) {
             match serde_json::from_value::<MetaLine>(meta) {
                 Ok(meta) => self.meta = Some(meta.into_meta()),
-                Err(_) => source.misfit(&record),
+                Err(_) => {
+                    self.headless = first;
+                    source.misfit(&record);
+                }
             }
+            return Ok(());
+        }
+        self.headless |= first;
+        if self.headless {
+            source.misfit(&record);
             return Ok(());
         }
         match record.text("kind") {

@@ -19,8 +19,9 @@ use super::tally::Tally;
 use super::write::{Target, Writer};
 use crate::session::split_generation;
 use crate::{
-    DisplayMessage, Error, ListOrder, Record, RecordKind, Result, SessionQuery, SessionRef,
-    SessionSummary, SourceInfo, Store, TranscriptLocator, TranscriptPartial,
+    DisplayMessage, DisplayRecord, Error, ListOrder, Record, RecordKind, Result, SessionQuery,
+    SessionRef, SessionSummary, SourceInfo, Store, TranscriptLocator, TranscriptMeta,
+    TranscriptPartial,
 };
 
 /// What an export wrote.
@@ -230,7 +231,20 @@ impl Export<'_> {
         }
         let locator = self.store.locator();
         let head = locator.head_generation(session)?;
-        let read = locator.read_session_transcript(&head)?;
+        if !self.writer.splits_generations() {
+            return self.part(session, &head);
+        }
+        for generation in 0..=head.generation {
+            let generation = session.with_generation(generation);
+            self.part(&generation, &generation)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what goes into one file: a session up to `head`, or if generations have files of their own, one of them.
+    fn part(&mut self, session: &SessionRef, head: &SessionRef) -> Result<()> {
+        let locator = self.store.locator();
+        let read = locator.read_session_transcript(head)?;
         let Some(read) = read.map(|it| it.read_session()).transpose()?.flatten() else {
             return Err(Error::NotWritten {
                 stem: session.session_id(),
@@ -239,13 +253,18 @@ impl Export<'_> {
         let no = SessionNo(self.sessions);
         self.sessions += 1;
         let mut fact = SessionFact::new(session.clone(), read.meta);
-        fact.title = self.titles.get(session).cloned();
+        fact.title = self.titles.get(&session.first_generation()).cloned();
         self.writer
             .write(Fact::Session(no, Box::new(fact)), self.target)?;
         self.original(session)?;
         let mut pending: Option<Pending> = None;
-        let mut generation = 0;
-        for record in self.store.session_records(session)? {
+        let mut generation = session.generation;
+        let records = if self.writer.splits_generations() {
+            self.store.records(session)?
+        } else {
+            self.store.session_records(session)?
+        };
+        for record in records {
             let record = record?;
             if record.generation != generation {
                 self.settle(pending.take())?;
@@ -268,7 +287,7 @@ impl Export<'_> {
         let Some(codec) = self.codec.filter(|_| self.writer.takes_originals()) else {
             return Ok(());
         };
-        let sources = self.store.sources_of(session)?;
+        let sources = self.store.sources_of_generation(session)?;
         let own = sources.iter().filter(|it| it.format == codec.name());
         // Of several the longest says most; what only the others say is written behind it.
         let Some(source) = own.max_by_key(|it| (it.length, it.id)) else {
@@ -320,7 +339,10 @@ impl Export<'_> {
             }
             RecordKind::Compaction | RecordKind::Retained => {
                 self.settle(pending.take())?;
-                let order = record.retained.clone();
+                let order = match record.kind {
+                    RecordKind::Retained => self.beginning(&record)?,
+                    _ => record.retained.clone(),
+                };
                 let missing = order
                     .iter()
                     .filter(|it| !self.rows.contains_key(it))
@@ -373,6 +395,26 @@ impl Export<'_> {
             }
             RecordKind::Usage | RecordKind::Seal => Ok(()),
         }
+    }
+
+    /// The rows that a generation began with, in order, up to the last one that it kept: a record of those does not tell
+    /// which new rows stand among them.
+    fn beginning(&self, record: &Record) -> Result<Vec<Uuid>> {
+        let meta = TranscriptMeta::new("");
+        let history = self.store.locator().open_stem(&record.stem, meta)?;
+        let shown = history
+            .read_display()?
+            .map_or_else(Vec::new, |it| it.records);
+        let mut rows: Vec<Uuid> = shown
+            .iter()
+            .map_while(|shown| match shown {
+                DisplayRecord::Message(row) => Some(row.uuid),
+                DisplayRecord::Compaction(_) => None,
+            })
+            .collect();
+        let last = rows.iter().rposition(|row| record.retained.contains(row));
+        rows.truncate(last.map_or(0, |last| last + 1));
+        Ok(rows)
     }
 
     fn row(&self, no: SessionNo, row: DisplayMessage, uuid: Uuid, written: &str) -> RowFact {

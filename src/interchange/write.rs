@@ -32,6 +32,11 @@ pub trait Writer {
         false
     }
 
+    /// Whether each generation of a session has a file of its own, and is told of as a session of its own.
+    fn splits_generations(&self) -> bool {
+        false
+    }
+
     /// Writes the file that the session which was told of last was imported from, as it is; what is written from then on
     /// stands behind it. False, with nothing read, if the format gives all facts anew.
     ///

@@ -277,6 +277,19 @@ impl Store {
 
     /// The files that a session was imported from; none if no import made it. Any generation may be given.
     pub fn sources_of(&self, session: &SessionRef) -> Result<Vec<SourceInfo>> {
+        self.sources_where(session, |_| true)
+    }
+
+    /// The files that one generation of a session was imported from.
+    pub(crate) fn sources_of_generation(&self, session: &SessionRef) -> Result<Vec<SourceInfo>> {
+        self.sources_where(session, |generation| generation == session.generation)
+    }
+
+    fn sources_where(
+        &self,
+        session: &SessionRef,
+        chosen: impl Fn(u32) -> bool,
+    ) -> Result<Vec<SourceInfo>> {
         check_session(session)?;
         self.engine.read(|reader| {
             let chain = match reader.stem_id(&session.base_stem())? {
@@ -284,7 +297,7 @@ impl Store {
                 None => Vec::new(),
             };
             let mut found = Vec::new();
-            for (_, transcript) in chain {
+            for (_, transcript) in chain.into_iter().filter(|(it, _)| chosen(*it)) {
                 for id in reader.sources_of(transcript)? {
                     if let Some(entry) = reader.source(id)? {
                         found.push(entry.info(id));

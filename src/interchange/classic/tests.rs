@@ -49,9 +49,13 @@ fn a_stem_is_the_session_that_its_header_spells() {
     }
     assert_eq!(of("planner_1", meta.clone()), SessionRef::root("planner_1"));
     let parent = SessionRef::root("planner_1");
+    let child = SessionRef::child_of(&parent, "17_coder");
+    assert_eq!(of("planner_1__17_coder", meta.clone()), child);
+    let session = SessionRef::scoped("th-7", "planner").next_generation();
+    assert_eq!(of(&session.session_id(), meta.clone()), session);
     assert_eq!(
-        of("planner_1__17_coder", meta),
-        SessionRef::child_of(&parent, "17_coder")
+        of("planner_1.g2__17_coder.g1", meta),
+        SessionRef::child_of(&parent.with_generation(2), "17_coder").next_generation()
     );
 }
 
@@ -67,6 +71,47 @@ fn a_line_that_does_not_fit_is_set_aside_and_the_others_read() {
     assert_eq!(report.messages, 8);
     let lines: Vec<u64> = report.quarantined.iter().map(|bad| bad.line).collect();
     assert_eq!(lines, [11, 12, 14]);
+}
+
+#[test]
+fn a_file_that_does_not_begin_with_a_header_is_set_aside_as_a_whole() {
+    let (header, rest) = FILE.split_once('\n').unwrap();
+    let lines = FILE.lines().count() as u64;
+    for first in [
+        "{\"_meta\":{\"version\":1",
+        "{\"_meta\":{\"version\":1}}",
+        "{\"_meta\":[]}",
+        "[]",
+        r#"{"role":"user","content":"x"}"#,
+        r#"{"kind":"tools","tools":[]}"#,
+    ] {
+        let file = format!("\n{first}\n{rest}");
+        let report = report(&Classic, "planner_1.jsonl", file.as_bytes());
+        assert_eq!((report.messages, report.sessions), (0, 0), "{first}");
+        assert_eq!(report.bad, lines, "{first}");
+        assert!(report.is_barren());
+    }
+    let file = format!("\n \n{header}\n{rest}");
+    assert_eq!(
+        report(&Classic, "planner_1.jsonl", file.as_bytes()).messages,
+        7
+    );
+}
+
+#[test]
+fn a_root_that_names_no_thread_is_a_thread_of_its_own() {
+    let meta = |agent: &str| TranscriptMeta::new(agent);
+    let root = headed("planner_1", SessionRef::root("planner_1"), meta("planner"));
+    assert_eq!(root.meta.thread_id.as_deref(), Some("imported-planner_1"));
+    assert!(root.pre_identity);
+    let parent = SessionRef::root("planner_1");
+    let child = SessionRef::child_of(&parent, "17_coder");
+    let child = headed("planner_1__17_coder", child, meta("coder"));
+    assert_eq!((child.meta.thread_id, child.pre_identity), (None, false));
+    let session = SessionRef::scoped("th-7", "planner");
+    let stem = session.session_id();
+    let named = headed(&stem, session, meta("planner").with_thread_id("th-7"));
+    assert!(!named.pre_identity);
 }
 
 #[test]
@@ -96,6 +141,11 @@ fn of_several_files_of_a_stem_the_flat_one_is_read() {
             "w/session_raw/a.jsonl",
             "w/sessions/2026_02_01/a.md",
             "w/sessions/01022026/b.md",
+            "w/session_raw/c.g10.jsonl",
+            "w/session_raw/c.g2.jsonl",
+            "w/session_raw/c.jsonl",
+            "w/session_raw/c.jsonl.adopting",
+            "w/.transcript-locks/session_raw/d.jsonl",
         ]),
     );
     assert_eq!(
@@ -103,6 +153,9 @@ fn of_several_files_of_a_stem_the_flat_one_is_read() {
         paths(&[
             "w/session_raw/a.jsonl",
             "w/sessions/01022026/b.md",
+            "w/session_raw/c.jsonl",
+            "w/session_raw/c.g2.jsonl",
+            "w/session_raw/c.g10.jsonl",
             "w/a__1_x.jsonl"
         ])
     );

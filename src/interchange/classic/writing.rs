@@ -10,7 +10,7 @@ use super::line::{Line, MetaLine};
 use super::markdown::HEAD;
 use crate::interchange::fact::{Fact, Kept, RowFact, RowNo};
 use crate::interchange::write::{Target, Writer, failed, plain_name, put_line};
-use crate::{Error, Result, TranscriptMessage, TranscriptMeta};
+use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta};
 
 /// So much of an original is held at once.
 const PART_BYTES: u64 = 64 << 10;
@@ -26,6 +26,14 @@ pub(super) struct ClassicWriter {
     raw: Option<String>,
     /// Rows of the session, which a new context repeats.
     rows: HashMap<RowNo, RowFact>,
+    /// The session that they are of.
+    session: Option<SessionRef>,
+    /// Whether the file has rows.
+    begun: bool,
+    /// The header as it is now, for behind an original.
+    newest: Option<TranscriptMeta>,
+    /// Whether something was written behind an original.
+    grown: bool,
 }
 
 #[derive(Serialize)]
@@ -51,12 +59,25 @@ struct ToolsLine {
 impl ClassicWriter {
     fn put(&mut self, line: &impl Serialize, target: &mut dyn Target) -> Result<()> {
         let text = serde_json::to_string(line).map_err(Error::other)?;
+        self.grown = true;
         let unended = std::mem::take(&mut self.unended);
         put_line(target.file(&self.file)?, text, unended)
     }
 
     fn head(&mut self, target: &mut dyn Target) -> Result<()> {
         match self.meta.take() {
+            Some(meta) => {
+                let meta = MetaLine::of(&meta);
+                self.put(&Headed { meta }, target)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Behind what was written after an original stands the header as it is now: the last one of a file counts.
+    fn end(&mut self, target: &mut dyn Target) -> Result<()> {
+        self.head(target)?;
+        match self.newest.take().filter(|_| self.grown) {
             Some(meta) => {
                 let meta = MetaLine::of(&meta);
                 self.put(&Headed { meta }, target)
@@ -89,16 +110,26 @@ fn line_of(row: &RowFact) -> Line {
 impl Writer for ClassicWriter {
     fn write(&mut self, fact: Fact, target: &mut dyn Target) -> Result<()> {
         if let Fact::Session(_, session) = fact {
-            self.head(target)?;
-            let stem = session.session.base_stem();
+            self.end(target)?;
+            let stem = session.session.session_id();
             plain_name(&stem)?;
             self.file = format!("session_raw/{stem}.jsonl");
             let key = session.session.session_key.as_str();
             let root = session.session.agent_id.is_none() && !session.session.is_subagent();
             let raw = root && session.meta.thread_id.as_deref() != Some(key);
-            self.raw = (raw && plain_name(key).is_ok()).then(|| key.to_owned());
-            self.rows.clear();
+            self.raw = (raw && plain_name(key).is_ok()).then(|| match session.session.generation {
+                0 => key.to_owned(),
+                generation => format!("{key}.g{generation}"),
+            });
+            let first = session.session.first_generation();
+            if self.session.as_ref() != Some(&first) {
+                // A later generation begins with rows of the one before.
+                self.rows.clear();
+                self.session = Some(first);
+            }
             self.unended = false;
+            self.begun = false;
+            self.newest = None;
             self.meta = Some(session.meta);
             return Ok(());
         }
@@ -110,12 +141,20 @@ impl Writer for ClassicWriter {
                     Kept::Row(no) => self.rows.get(no),
                     Kept::New(_, row) => Some(row.as_ref()),
                 });
-                let line = CompactionLine {
-                    kind: "compaction",
-                    replacement: rows.map(line_of).collect(),
-                    ts: context.ts.clone(),
-                };
-                self.put(&line, target)?;
+                let replacement: Vec<Line> = rows.map(line_of).collect();
+                if self.begun {
+                    let line = CompactionLine {
+                        kind: "compaction",
+                        replacement,
+                        ts: context.ts.clone(),
+                    };
+                    self.put(&line, target)?;
+                } else {
+                    // What a file begins with replaces nothing.
+                    for line in replacement {
+                        self.put(&line, target)?;
+                    }
+                }
             }
             Fact::Tools { tools, .. } => {
                 let line = ToolsLine {
@@ -140,8 +179,13 @@ impl Writer for ClassicWriter {
             }
             _ => {}
         }
+        self.begun |= matches!(&fact, Fact::Row(..) | Fact::Context(_));
         self.note(fact);
         Ok(())
+    }
+
+    fn splits_generations(&self) -> bool {
+        true
     }
 
     fn takes_originals(&self) -> bool {
@@ -171,7 +215,9 @@ impl Writer for ClassicWriter {
             file.write_all(&buffer).map_err(failed)?;
             part(&mut buffer)?;
         }
-        self.meta = None;
+        self.newest = self.meta.take();
+        self.grown = false;
+        self.begun = true;
         Ok(true)
     }
 
@@ -180,6 +226,6 @@ impl Writer for ClassicWriter {
     }
 
     fn finish(&mut self, target: &mut dyn Target) -> Result<()> {
-        self.head(target)
+        self.end(target)
     }
 }

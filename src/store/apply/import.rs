@@ -132,11 +132,15 @@ impl Writer<'_> {
                 self.generations
                     .insert((session, published.generation), published.transcript)
                     .map_err(storage_error)?;
+                let incarnation = match published.generation.checked_sub(1) {
+                    None => published.transcript,
+                    Some(before) => self.incarnation_of(session, before)?,
+                };
                 Transcript {
                     birth: Birth {
                         session,
                         generation: published.generation,
-                        incarnation: published.transcript,
+                        incarnation,
                         subagent: is_subagent_stem(&published.session),
                         created_at,
                     },
@@ -168,6 +172,25 @@ impl Writer<'_> {
                 .map_err(storage_error)?;
         }
         Ok(())
+    }
+
+    /// The transcript of generation 0 of a session that has this generation.
+    fn incarnation_of(&mut self, session: u64, generation: u32) -> Result<u64> {
+        let found = self
+            .generations
+            .get((session, generation))
+            .map_err(storage_error)?
+            .map(|id| id.value());
+        let Some(id) = found else {
+            return Err(Error::Corrupted {
+                what: "a generation".to_owned(),
+                at: format!("stem id {session}, generation {generation} is missing"),
+            });
+        };
+        let transcript = self.load(id)?;
+        let incarnation = transcript.birth.incarnation;
+        self.heads.insert(id, transcript);
+        Ok(incarnation)
     }
 
     /// Gives the records of an import their places.

@@ -21,6 +21,7 @@ use super::change::Change;
 use super::engine::Engine;
 use super::envelope::Encoded;
 use super::hash::Identity;
+use super::head::Head;
 use super::pending::Session;
 use super::read::Reader;
 use super::record::{self, Address, Kind, Marker, RowRef};
@@ -33,7 +34,7 @@ use session::Open;
 pub use source::SourceInfo;
 pub(super) use source::unpack;
 pub(crate) use source::{ChunkWriter, SourceBytes, SourceText};
-use step::{ImportStep, Publish, RepeatKey, Stage, StagedAt, StagedRecord};
+use step::{ImportStep, Publish, Published, RepeatKey, Stage, StagedAt, StagedRecord};
 
 /// Bytes that are gathered before they are put into the store.
 const STEP_BYTES: usize = 1 << 20;
@@ -373,6 +374,7 @@ impl<'e> Import<'e> {
         };
         let message = fit(&open.session.stem, row.message);
         let hashes = self.engine.seed.row(&message);
+        let revised = revised.or_else(|| open.copied(&message, hashes.whole));
         let kind = match (in_marker, message.interrupted) {
             (false, false) => Kind::Row,
             (true, false) => Kind::MarkerRow,
@@ -506,6 +508,32 @@ impl<'e> Import<'e> {
         }
     }
 
+    /// Ends the generation before `open`.
+    fn seal(&mut self, open: &Open, transcript: u64, head: &Head) -> Result<Published> {
+        let mut head = head.clone();
+        let address = Address {
+            transcript,
+            seq: head.next_seq,
+            uuid: self.engine.uuids.mint(),
+            at: self.engine.environment.now_micros(),
+        };
+        let encoded =
+            record::encode_seal(self.engine.packing(), address, &record::Seal::default())?;
+        self.put_record(address, encoded)?;
+        head.next_seq += 1;
+        head.sealed = true;
+        Ok(Published {
+            transcript,
+            session: open.session.stem.clone(),
+            generation: open.generation.saturating_sub(1),
+            named: None,
+            created_at: None,
+            head,
+            usages: Vec::new(),
+            keys: Vec::new(),
+        })
+    }
+
     /// Publishes all that was imported. `source` is where it came from, with chunks that are still to be stored.
     pub(crate) fn publish(mut self, source: Option<SourceText>) -> Result<Added> {
         let (calls, adjusted, superseded) = self.settle_calls()?;
@@ -517,11 +545,18 @@ impl<'e> Import<'e> {
             self.published = true;
             return Ok(self.added);
         }
-        self.flush()?;
         let engine = self.engine;
         let opened = std::mem::take(&mut self.sessions);
         let changed: Vec<Open> = opened.into_iter().filter(Open::is_changed).collect();
-        let transcripts = changed.iter().map(Open::published).collect();
+        let mut transcripts = Vec::with_capacity(changed.len());
+        for open in &changed {
+            open.check_end()?;
+            if let Some((transcript, head)) = &open.predecessor {
+                transcripts.push(self.seal(open, *transcript, head)?);
+            }
+            transcripts.push(open.published());
+        }
+        self.flush()?;
         let moves = changed
             .iter()
             .map(|open| (open.session.as_ref(), &open.view, open.newest()))

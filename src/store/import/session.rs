@@ -1,10 +1,11 @@
 //! A session while it is imported into.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::step::Published;
 use crate::spend::{Money, SpendTally, usage_hour};
+use crate::store::apply::full_stem;
 use crate::store::change::CountedUsage;
 use crate::store::engine::Engine;
 use crate::store::hash::Identity;
@@ -20,14 +21,30 @@ const TITLE_CHARS: usize = 80;
 /// Hour, provider, model and source: what usages of one transcript are summed by.
 type UsageKey = (i64, String, String, u8);
 
+/// What the store has of a generation that is imported into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    /// Nothing.
+    New,
+    /// It is the last one.
+    Open,
+    /// The session has gone on in a later one, so that nothing can be added to it.
+    Ended,
+}
+
 pub(super) struct Open {
     pub(super) session: Arc<Session>,
     /// The session as it was when the import met it.
     pub(super) view: View,
     parts: SessionParts,
     pub(super) transcript: u64,
+    pub(super) generation: u32,
     incarnation: u64,
-    created: bool,
+    standing: Standing,
+    /// The generation before, if this one is its successor from now on, with the head that it had.
+    pub(super) predecessor: Option<(u64, Arc<Head>)>,
+    /// Rows of the predecessor's context that cost something, by all that they say: a successor begins with copies.
+    kept: HashMap<u128, Vec<u128>>,
     pub(super) head: Head,
     usages: BTreeMap<UsageKey, Totals>,
     keys: Vec<(String, u64)>,
@@ -52,27 +69,58 @@ impl Open {
             stem: stem.clone(),
             reason: reason.to_owned(),
         };
-        if view.reservation().is_some() || session.generation > 0 {
+        if view.reservation().is_some() {
             return Err(conflict("a later generation of it is being written"));
         }
-        let (transcript, incarnation, state, created) = match &view.newest {
-            None => {
+        let generation = session.generation;
+        let mut predecessor = None;
+        let mut kept = HashMap::new();
+        let (transcript, incarnation, state, standing) = match &view.newest {
+            None if generation == 0 => {
                 let transcript = engine.new_transcript();
                 let meta = Arc::new(TranscriptMeta::new(""));
-                (transcript, transcript, Head::new(meta), true)
+                (transcript, transcript, Head::new(meta), Standing::New)
             }
-            Some(newest) => {
-                let imported = engine.read(|reader| reader.is_imported(newest.transcript))?;
-                if !imported {
-                    return Err(conflict("it was written by a host and not imported"));
-                }
-                if newest.generation > 0 || newest.head.sealed {
-                    return Err(conflict("it has gone on in a later generation"));
-                }
+            Some(newest) if newest.generation == generation => {
                 let state = newest.head.as_ref().clone();
-                (newest.transcript, newest.incarnation, state, false)
+                (newest.transcript, newest.incarnation, state, Standing::Open)
             }
+            Some(newest) if newest.generation + 1 == generation => {
+                let mut state = Head::new(Arc::new(TranscriptMeta::new("")));
+                state.via_session = newest.head.via_session;
+                state.title.clone_from(&newest.head.title);
+                predecessor = Some((newest.transcript, Arc::clone(&newest.head)));
+                kept = rows_with_usage(engine, newest)?;
+                (
+                    engine.new_transcript(),
+                    newest.incarnation,
+                    state,
+                    Standing::New,
+                )
+            }
+            Some(newest) if newest.generation > generation => {
+                let (transcript, state) = engine.read(|reader| {
+                    let id = match reader.stem_id(&stem)? {
+                        Some(id) => reader.generation(id, generation)?,
+                        None => None,
+                    };
+                    let id = id.ok_or_else(|| conflict("a generation of it is missing"))?;
+                    Ok((id, reader.transcript(id)?.head.clone()))
+                })?;
+                (transcript, newest.incarnation, state, Standing::Ended)
+            }
+            _ => return Err(conflict("the generation before it is not there")),
         };
+        let written = match (standing, &predecessor) {
+            (Standing::New, None) => None,
+            (Standing::New, Some((before, _))) => Some(*before),
+            (Standing::Open | Standing::Ended, _) => Some(transcript),
+        };
+        if let Some(written) = written
+            && !engine.read(|reader| reader.is_imported(written))?
+        {
+            return Err(conflict("it was written by a host and not imported"));
+        }
         Ok(Self {
             parts: SessionParts {
                 key: session.session_key.clone(),
@@ -82,8 +130,11 @@ impl Open {
             session: held,
             view,
             transcript,
+            generation,
             incarnation,
-            created,
+            standing,
+            predecessor,
+            kept,
             head: state,
             usages: BTreeMap::new(),
             keys: Vec::new(),
@@ -170,6 +221,23 @@ impl Open {
         };
     }
 
+    /// The row of the predecessor that a row which costs something is a copy of, if it is one; each only once.
+    pub(super) fn copied(&mut self, message: &TranscriptMessage, whole: u128) -> Option<u128> {
+        message.turn_usage.as_ref()?;
+        self.kept.get_mut(&whole)?.pop()
+    }
+
+    /// Refuses to publish rows behind the end of a generation.
+    pub(super) fn check_end(&self) -> Result<()> {
+        if self.standing == Standing::Ended {
+            return Err(Error::Conflict {
+                stem: full_stem(&self.session.stem, self.generation),
+                reason: "it has gone on in a later generation".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
     /// Notes that its totals changed.
     pub(super) fn mark_changed(&mut self) {
         self.changed = true;
@@ -183,7 +251,7 @@ impl Open {
     pub(super) fn newest(&self) -> Newest {
         Newest {
             transcript: self.transcript,
-            generation: 0,
+            generation: self.generation,
             incarnation: self.incarnation,
             head: Arc::new(self.final_head()),
         }
@@ -200,10 +268,9 @@ impl Open {
         Published {
             transcript: self.transcript,
             session: self.session.stem.clone(),
-            generation: 0,
+            generation: self.generation,
             named: (!self.head.via_session).then(|| self.parts.clone()),
-            created_at: self
-                .created
+            created_at: (self.standing == Standing::New)
                 .then(|| self.span.map_or(self.head.updated_at, |(first, _)| first)),
             head: self.final_head(),
             usages: usages
@@ -218,6 +285,21 @@ impl Open {
             keys: self.keys.clone(),
         }
     }
+}
+
+/// The rows of a context that cost something, by the hashes of all that they say; of equal ones the first comes last.
+fn rows_with_usage(engine: &Engine, newest: &Newest) -> Result<HashMap<u128, Vec<u128>>> {
+    let rows = engine.read(|reader| {
+        reader.stored_rows(newest.transcript, &newest.head, |row| {
+            let used = row.message.turn_usage.is_some();
+            used.then(|| (engine.seed.row(&row.message).whole, row.uuid.as_u128()))
+        })
+    })?;
+    let mut kept: HashMap<u128, Vec<u128>> = HashMap::new();
+    for (whole, uuid) in rows.into_iter().flatten().rev() {
+        kept.entry(whole).or_default().push(uuid);
+    }
+    Ok(kept)
 }
 
 /// A usage as the totals see it; None if it does not count.
