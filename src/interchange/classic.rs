@@ -1,7 +1,9 @@
 //! Classic: `session_raw/{stem}.jsonl`, flat or in dated folders, and the older `.md`.
 //!
 //! The first line is the header, and a newer one follows every turn. The name of the file is the stem of its session: it
-//! is that of the header's thread and agent where these spell it, else a session of that key.
+//! is that of the header's thread and agent where these spell it, else a session of that key. An ending `.gN` is the
+//! generation. What has no `session_id` was written before there were sessions, and can be adopted by one
+//! ([`Store::adopt`](crate::Store::adopt)).
 
 mod line;
 mod markdown;

@@ -77,6 +77,7 @@ impl Store {
                 .filter_map(|summary| Some((first(&summary)?, summary.title?)))
                 .collect(),
             sessions: 0,
+            parts: 0,
             rows: HashMap::new(),
             covered: HashSet::new(),
             written: done,
@@ -84,7 +85,7 @@ impl Store {
         for session in &chosen {
             export.session(&session.first_generation())?;
         }
-        report.sessions = u64::from(export.sessions);
+        report.sessions = export.sessions;
         export.writer.finish(export.target)?;
         Ok(report)
     }
@@ -209,7 +210,9 @@ struct Export<'e> {
     writer: &'e mut dyn Writer,
     target: &'e mut dyn Target,
     titles: HashMap<SessionRef, String>,
-    sessions: u32,
+    sessions: u64,
+    /// What the writer was told of as sessions.
+    parts: u32,
     rows: HashMap<Uuid, RowNo>,
     /// What stands in the originals that were written.
     covered: HashSet<Uuid>,
@@ -231,6 +234,7 @@ impl Export<'_> {
         }
         let locator = self.store.locator();
         let head = locator.head_generation(session)?;
+        self.sessions += 1;
         if !self.writer.splits_generations() {
             return self.part(session, &head);
         }
@@ -250,8 +254,8 @@ impl Export<'_> {
                 stem: session.session_id(),
             });
         };
-        let no = SessionNo(self.sessions);
-        self.sessions += 1;
+        let no = SessionNo(self.parts);
+        self.parts += 1;
         let mut fact = SessionFact::new(session.clone(), read.meta);
         fact.title = self.titles.get(&session.first_generation()).cloned();
         self.writer
