@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redb::{ReadableTable as _, TableError};
+use redb::{AccessGuard, Range, ReadableTable as _, TableError};
 
 use super::{Reader, missing};
 use crate::Result;
@@ -24,6 +24,7 @@ pub(in crate::store) struct Contents<'t> {
     snapshot: &'t Snapshot,
     dictionaries: &'t Dictionaries,
     kept: RefCell<Kept>,
+    stream: RefCell<Stream>,
     /// Room for what is being unpacked.
     packed: RefCell<Vec<u8>>,
     /// Room for a record with its content.
@@ -36,12 +37,47 @@ struct Kept {
     bytes: usize,
 }
 
+type Page = AccessGuard<'static, &'static [u8]>;
+
+/// Where in the stream a read is: contents that were written one after the other lie one after the other, and the way
+/// from one page to the next is much shorter than the way to any page.
+#[derive(Default)]
+struct Stream {
+    /// The page that was read last.
+    page: Option<(u64, Page)>,
+    /// The pages behind it.
+    rest: Option<Range<'static, u64, &'static [u8]>>,
+}
+
+impl Stream {
+    /// The bytes of a page, if there is one.
+    fn page(&mut self, snapshot: &Snapshot, number: u64) -> Result<Option<&[u8]>> {
+        let at = self.page.as_ref().map(|(at, _)| *at);
+        if at != Some(number) {
+            if at.and_then(|at| at.checked_add(1)) != Some(number) {
+                let pages = snapshot.blob_pages()?;
+                self.rest = Some(pages.range(number..).map_err(storage_error)?);
+            }
+            let next = self.rest.as_mut().and_then(Iterator::next);
+            self.page = next
+                .transpose()
+                .map_err(storage_error)?
+                .map(|(found, bytes)| (found.value(), bytes));
+        }
+        Ok(match &self.page {
+            Some((found, bytes)) if *found == number => Some(bytes.value()),
+            _ => None,
+        })
+    }
+}
+
 impl<'t> Contents<'t> {
     pub(super) fn new(snapshot: &'t Snapshot, dictionaries: &'t Dictionaries) -> Self {
         Self {
             snapshot,
             dictionaries,
             kept: RefCell::default(),
+            stream: RefCell::default(),
             packed: RefCell::default(),
             room: RefCell::default(),
         }
@@ -52,18 +88,10 @@ impl<'t> Contents<'t> {
         let short = || damaged(blob.offset, "a page of it is missing");
         let mut skip = usize::try_from(blob.offset % PAGE_BYTES).map_err(|_| short())?;
         let mut left = usize::try_from(blob.stored).map_err(|_| short())?;
-        let mut pages = blob.pages();
-        for entry in self
-            .snapshot
-            .blob_pages()?
-            .range(blob.pages())
-            .map_err(storage_error)?
-        {
-            let (page, bytes) = entry.map_err(storage_error)?;
-            if pages.next() != Some(page.value()) {
-                return Err(short());
-            }
-            let bytes = bytes.value().get(skip..).ok_or_else(short)?;
+        let mut stream = self.stream.borrow_mut();
+        for page in blob.pages() {
+            let bytes = stream.page(self.snapshot, page)?.ok_or_else(short)?;
+            let bytes = bytes.get(skip..).ok_or_else(short)?;
             let part = bytes.get(..left.min(bytes.len())).unwrap_or_default();
             out.extend_from_slice(part);
             left -= part.len();
