@@ -205,12 +205,23 @@ impl<'t> Reader<'t> {
         if first_chunk < tail_chunk {
             let last_chunk = ((end - 1) / RUN_CHUNK).min(tail_chunk - 1);
             let runs = self.snapshot.transcript_runs()?;
-            let chunks = runs
-                .range((range.transcript, first_chunk)..=(range.transcript, last_chunk))
-                .map_err(storage_error)?;
-            for entry in chunks {
-                let (key, bytes) = entry.map_err(storage_error)?;
-                collect(key.value().1 * RUN_CHUNK, &decode_run(bytes.value())?);
+            let mut chunk = |number: u64, bytes: &[u8]| {
+                collect(number * RUN_CHUNK, &decode_run(bytes)?);
+                Ok::<_, Error>(())
+            };
+            if first_chunk == last_chunk {
+                let key = (range.transcript, first_chunk);
+                if let Some(bytes) = runs.get(key).map_err(storage_error)? {
+                    chunk(first_chunk, bytes.value())?;
+                }
+            } else {
+                let chunks = runs
+                    .range((range.transcript, first_chunk)..=(range.transcript, last_chunk))
+                    .map_err(storage_error)?;
+                for entry in chunks {
+                    let (key, bytes) = entry.map_err(storage_error)?;
+                    chunk(key.value().1, bytes.value())?;
+                }
             }
         }
         collect(course.runs.first, &course.runs.positions);

@@ -134,7 +134,8 @@ impl Reader<'_> {
     fn uuid_before(&mut self, transcript: u64, seq: u64) -> Result<Option<Uuid>> {
         let mut end = seq;
         while end > 0 {
-            let first = end.saturating_sub(tables::RUN_CHUNK);
+            // No more than one chunk at a time.
+            let first = (end - 1) / tables::RUN_CHUNK * tables::RUN_CHUNK;
             if let Some((_, position)) = self
                 .positions(Range {
                     transcript,
