@@ -7,7 +7,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::binary::{self, Noting};
+use super::binary::{self, Noting, Text};
 use super::envelope::{self, Contents, Encoded, Envelope, Packing};
 use super::hash::RowHashes;
 use super::head::{Range, source_code, source_from_code};
@@ -82,7 +82,7 @@ struct RowV0<'a> {
     shows_write_time: bool,
     id: Option<&'a str>,
     role: &'a str,
-    content: &'a str,
+    content: Text<'a>,
     tool_calls: Vec<CallV0<'a>>,
     tool_call_id: Option<&'a str>,
     parts: Option<Vec<PartV0<'a>>>,
@@ -266,7 +266,7 @@ pub(super) fn encode_row(
         shows_write_time: row.shows_write_time,
         id: message.id.as_deref(),
         role: &message.role,
-        content: &message.content,
+        content: Text(&message.content),
         tool_calls: calls(&message.tool_calls),
         tool_call_id: message.tool_call_id.as_deref(),
         parts: message
@@ -511,7 +511,7 @@ impl Opened<'_> {
             message: TranscriptMessage {
                 id: owned(row.id),
                 role: row.role.to_owned(),
-                content: row.content.to_owned(),
+                content: row.content.0.to_owned(),
                 tool_calls: owned_calls(row.tool_calls)?,
                 tool_call_id: owned(row.tool_call_id),
                 parts: row
