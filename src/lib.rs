@@ -75,10 +75,11 @@ pub use locator::{
 pub use memory::InMemoryTranscriptLocator;
 pub use session::{SessionRef, session_stem};
 pub use store::{
-    AdoptedSource, Adoption, AppendRows, CompactOptions, CompactProgress, CompactReport,
-    CompactStep, Compression, Durability, ExportScope, HeadToken, Health, ListOrder, Record,
-    RecordIter, RecordKind, RedbTranscriptLocator, ReservationStats, SessionQuery, SessionSummary,
-    SourceInfo, SpendGroup, SpendQuery, SpendRow, Stats, Store, StoreBuilder, ThreadSummary,
+    AdoptedSource, Adoption, AppendRows, Attributes, CompactOptions, CompactProgress,
+    CompactReport, CompactStep, Compression, Durability, ExportScope, HeadToken, Health, ListOrder,
+    Origin, Record, RecordIter, RecordKind, RedbTranscriptLocator, ReservationStats, SessionQuery,
+    SessionSummary, SourceInfo, SpendGroup, SpendQuery, SpendRow, Stats, Store, StoreBuilder,
+    ThreadSummary,
 };
 #[cfg(feature = "testkit")]
 pub use store::{Backend, Environment, StoreFile};

@@ -98,11 +98,13 @@ fn reports_agree_with_what_was_counted_independently() {
             + report.glued_records / 2;
         expect.push(("unparsable_lines", unparsable, &fact["unparsable_lines"]));
         let sums;
+        let mut to_cache = None;
         match format {
             "claude-code" => {
                 let tokens = &fact["tokens_dedup"];
                 let cached = number(&tokens["cache_read_input_tokens"]);
                 let written = number(&tokens["cache_creation_input_tokens"]);
+                to_cache = Some(Value::from(written));
                 sums = [
                     Value::from(number(&tokens["input_tokens"]) + cached + written),
                     tokens["output_tokens"].clone(),
@@ -130,6 +132,9 @@ fn reports_agree_with_what_was_counted_independently() {
         expect.push(("input_tokens", report.input_tokens, &sums[0]));
         expect.push(("output_tokens", report.output_tokens, &sums[1]));
         expect.push(("cached_input_tokens", report.cached_input_tokens, &sums[2]));
+        if let Some(written) = &to_cache {
+            expect.push(("cache_write_tokens", report.cache_write_tokens, written));
+        }
         for (figure, got, counted) in expect {
             let known = DIFFERENCES
                 .iter()

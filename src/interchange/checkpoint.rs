@@ -270,6 +270,7 @@ impl Reader {
             place: self.place.part(part),
             key,
             revises: None,
+            cache_write: 0,
             lossy: self.lossy,
         }
     }

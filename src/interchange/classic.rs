@@ -331,6 +331,7 @@ fn fact(session: SessionNo, line: Line, record: &Record, part: u32, key: RepeatK
         place: record.place.part(part),
         key,
         revises: None,
+        cache_write: 0,
         lossy: record.lossy,
     }
 }

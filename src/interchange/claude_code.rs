@@ -350,6 +350,7 @@ impl Reader {
                     place: record.place.part(part),
                     key,
                     revises: None,
+                    cache_write: 0,
                     lossy: record.lossy,
                 }
             })

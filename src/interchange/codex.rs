@@ -403,6 +403,7 @@ impl Reader {
             place,
             key,
             revises: None,
+            cache_write: 0,
             lossy,
         };
         Ok((entry, fact))

@@ -434,6 +434,7 @@ impl Export<'_> {
             place: Place::default(),
             key: key(uuid),
             revises: row.revises.and_then(|it| self.rows.get(&it)).copied(),
+            cache_write: 0,
             lossy: false,
         }
     }

@@ -144,6 +144,8 @@ pub struct RowFact {
     pub key: RepeatKey,
     /// The row that it says anew; its usage is then not counted again.
     pub revises: Option<RowNo>,
+    /// How many input tokens of the row's own usage were written to the cache.
+    pub cache_write: u64,
     /// Whether something of it could not be held as it is written.
     pub lossy: bool,
 }
@@ -203,6 +205,18 @@ pub enum CallId {
     Key(String),
     /// The record, where nothing else names the call.
     Record(RepeatKey),
+    /// No call, but all that a run had used so far. Runs that go on from each other have one name, and each total has in
+    /// it those of the runs before; what it adds to them counts.
+    Total {
+        /// The name of all of them.
+        family: String,
+        /// The run.
+        run: String,
+        /// How long its history is.
+        length: u64,
+        /// The runs that it goes on from and how long the history was then, the last one first.
+        after: Vec<(String, u64)>,
+    },
 }
 
 /// What a call of a provider cost, as one record tells of it. Of several with one id, the one with the largest output

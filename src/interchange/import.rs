@@ -15,9 +15,12 @@ use super::native;
 use super::registry::failed;
 use super::report::FileReport;
 use super::source::Source;
-use crate::store::{ChunkWriter, ContextRow, Import, ImportRow};
+use crate::store::{
+    CallName, ChunkWriter, ContextRow, Import, ImportCall, ImportContext, ImportRow, Span,
+    TotalName,
+};
 use crate::transcript::spend::pico_to_usd;
-use crate::{Error, Result, Store, TranscriptMessage};
+use crate::{Attributes, Error, Result, Store, TranscriptMessage};
 
 impl Store {
     /// Imports a file: its rows, and its bytes as they are.
@@ -112,6 +115,7 @@ impl Store {
         report.input_tokens = added.input;
         report.output_tokens = added.output;
         report.cached_input_tokens = added.cached_input;
+        report.cache_write_tokens = added.cache_write;
         report.cost_usd = pico_to_usd(added.cost);
         Ok(report)
     }
@@ -198,6 +202,8 @@ impl Importing<'_> {
             iteration: row.iteration,
             key: key_of(row.key, row.place),
             revises: row.revises.and_then(|no| self.at(no)),
+            span: span_of(row.place),
+            cache_write: row.cache_write,
         }
     }
 
@@ -224,11 +230,14 @@ impl Importing<'_> {
         let key = key_of(context.key, context.place);
         let places = self.import.context(
             session,
-            key,
-            rows,
-            context.metadata.as_ref(),
-            &context.ts,
-            context.uuid,
+            ImportContext {
+                key,
+                rows,
+                metadata: context.metadata,
+                ts: context.ts,
+                uuid: context.uuid,
+                span: span_of(context.place),
+            },
         )?;
         if context.reason == ContextReason::Compaction {
             self.compactions += self.import.added().contexts - before;
@@ -257,6 +266,13 @@ impl Importing<'_> {
     }
 }
 
+fn span_of(place: Place) -> Span {
+    Span {
+        offset: place.offset,
+        length: place.length,
+    }
+}
+
 pub(super) fn key_of(key: RepeatKey, place: Place) -> [u8; 20] {
     let mut whole = [0; 20];
     let part = place.part.to_be_bytes();
@@ -270,9 +286,14 @@ impl Sink for Importing<'_> {
     fn take(&mut self, fact: Fact) -> Result<()> {
         match fact {
             Fact::Session(no, session) => {
+                let attributes = Attributes {
+                    spawned_by: session.spawned_by,
+                    more: session.attributes,
+                };
                 if let Some(known) = self.sessions.get(no.0 as usize) {
                     let old = session.pre_identity;
                     self.import.written_before_identities(*known, old);
+                    self.import.describe(*known, attributes);
                     return self.import.header(*known, session.meta, session.title);
                 }
                 let old = session.pre_identity;
@@ -280,6 +301,7 @@ impl Sink for Importing<'_> {
                 let meta = session.meta;
                 let at = self.import.session(&session.session, meta, session.title)?;
                 self.import.written_before_identities(at, old);
+                self.import.describe(at, attributes);
                 self.sessions.push(at);
             }
             Fact::Row(no, row) => {
@@ -298,7 +320,8 @@ impl Sink for Importing<'_> {
                 let session = self.session(session)?;
                 // Apart from the rows that the same record makes.
                 let key = key_of(key, place.part(u32::MAX - 1));
-                self.import.tools(session, &tools, key)?;
+                let span = span_of(place);
+                self.import.tools(session, &tools, key, span)?;
             }
             Fact::Partial {
                 session,
@@ -324,18 +347,37 @@ impl Sink for Importing<'_> {
                         iteration: partial.iteration,
                         key: key_of(key, place),
                         revises: None,
+                        span: span_of(place),
+                        cache_write: 0,
                     },
                 )?;
             }
             Fact::Call(call) => {
                 let session = self.session(call.session)?;
-                let (id, request) = match call.id {
-                    CallId::Message { id, request } => (format!("m{id}"), request),
-                    CallId::Key(key) => (format!("k{key}"), None),
-                    CallId::Record(key) => (format!("r{:x}", u128::from_be_bytes(key.0)), None),
+                let name = match call.id {
+                    CallId::Message { id, request } => CallName::Call(format!("m{id}"), request),
+                    CallId::Key(key) => CallName::Call(format!("k{key}"), None),
+                    CallId::Record(key) => {
+                        CallName::Call(format!("r{:x}", u128::from_be_bytes(key.0)), None)
+                    }
+                    CallId::Total {
+                        family,
+                        run,
+                        length,
+                        after,
+                    } => {
+                        let name = TotalName { run, length, after };
+                        CallName::Total(format!("t{family}"), name)
+                    }
                 };
-                self.import
-                    .call(session, &id, request.as_deref(), call.usage);
+                let told = ImportCall {
+                    session,
+                    usage: call.usage,
+                    cache_write: call.cache_write,
+                    original: call.original.map(|original| original.to_string()),
+                    span: span_of(call.place),
+                };
+                self.import.call(name, told);
             }
             Fact::Seal { .. } | Fact::Bad(_) => {}
         }

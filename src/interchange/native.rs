@@ -288,6 +288,7 @@ pub(super) fn restore(store: &Store, path: &Path, input: impl Read) -> Result<Fi
     report.input_tokens = added.input;
     report.output_tokens = added.output;
     report.cached_input_tokens = added.cached_input;
+    report.cache_write_tokens = added.cache_write;
     report.cost_usd = pico_to_usd(added.cost);
     Ok(report)
 }

@@ -360,6 +360,7 @@ fn settle(state: &mut State, emit: &mut Emit<'_>) -> Result<()> {
 fn facts(session: SessionNo, message: Message) -> (Vec<RowFact>, Option<CallFact>) {
     let mut messages = message.messages;
     let mut call = None;
+    let mut on_row = 0;
     let usage = message.usage.as_ref();
     let usage = usage.and_then(|usage| rows::usage_of(usage, &message.ts));
     if let (Some((usage, cache_write)), Some(first)) = (usage, messages.first_mut()) {
@@ -368,6 +369,7 @@ fn facts(session: SessionNo, message: Message) -> (Vec<RowFact>, Option<CallFact
                 super::blocks::note(first, rows::USAGE, original);
             }
             first.turn_usage = Some(usage);
+            on_row = cache_write;
         } else {
             call = Some(call_of(
                 session,
@@ -388,6 +390,7 @@ fn facts(session: SessionNo, message: Message) -> (Vec<RowFact>, Option<CallFact
         place: message.place.part(part),
         key: message.key,
         revises: None,
+        cache_write: if part == 0 { on_row } else { 0 },
         lossy: message.lossy,
     });
     (facts.collect(), call)

@@ -41,6 +41,8 @@ pub struct FileReport {
     pub output_tokens: u64,
     /// How many of the input tokens came from the cache.
     pub cached_input_tokens: u64,
+    /// How many of the input tokens were written to the cache.
+    pub cache_write_tokens: u64,
     /// The cost that was added, in US dollars, as the file has it. The importers price nothing.
     pub cost_usd: f64,
     /// All pieces that are no record, also those that are not listed.

@@ -36,6 +36,7 @@ impl Tally {
         report.input_tokens += self.rows.input.saturating_add(calls.input);
         report.output_tokens += self.rows.output.saturating_add(calls.output);
         report.cached_input_tokens += self.rows.cached_input.saturating_add(calls.cached_input);
+        report.cache_write_tokens += self.rows.cache_write.saturating_add(calls.cache_write);
         report.cost_usd += self.rows.cost_usd + calls.cost_usd;
     }
 
@@ -46,10 +47,11 @@ impl Tally {
         self.messages += 1;
         self.lossy += u64::from(row.lossy);
         if let (Some(usage), None) = (&row.message.turn_usage, row.revises) {
-            let cost = cost_of(usage);
+            let cost = cost_of(usage, row.cache_write);
             self.rows.input = self.rows.input.saturating_add(cost.input);
             self.rows.output = self.rows.output.saturating_add(cost.output);
             self.rows.cached_input = self.rows.cached_input.saturating_add(cost.cached_input);
+            self.rows.cache_write = self.rows.cache_write.saturating_add(cost.cache_write);
             self.rows.cost_usd += cost.cost_usd;
         }
     }
@@ -61,7 +63,8 @@ impl Tally {
     }
 
     fn call(&mut self, call: &CallFact) {
-        self.calls.note(&call.id, cost_of(&call.usage));
+        self.calls
+            .note(&call.id, cost_of(&call.usage, call.cache_write));
     }
 }
 
@@ -69,11 +72,12 @@ fn insert<T: Eq + Hash>(known: &mut HashSet<T>, item: T) -> bool {
     known.insert(item)
 }
 
-fn cost_of(usage: &TurnUsage) -> CallCost {
+fn cost_of(usage: &TurnUsage, cache_write: u64) -> CallCost {
     CallCost {
         output: usage.usage.output,
         input: usage.usage.input,
         cached_input: usage.usage.cached_input,
+        cache_write,
         cost_usd: usage.usage.cost_usd,
     }
 }

@@ -683,6 +683,8 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
         CHUNK_USES,
         PROVIDER_CALLS,
         SUPERSEDED,
+        ORIGINS,
+        ATTRIBUTES,
     );
     Ok(())
 }

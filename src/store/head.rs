@@ -562,6 +562,8 @@ pub(super) struct Totals {
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) cached_input_tokens: u64,
+    /// Known of imports alone.
+    pub(super) cache_write_tokens: u64,
     /// 10^-12 USD.
     pub(super) cost: i128,
 }
@@ -576,6 +578,9 @@ impl Totals {
             cached_input_tokens: self
                 .cached_input_tokens
                 .saturating_sub(other.cached_input_tokens),
+            cache_write_tokens: self
+                .cache_write_tokens
+                .saturating_sub(other.cache_write_tokens),
             cost: self.cost.saturating_sub(other.cost),
         }
     }
@@ -587,6 +592,9 @@ impl Totals {
         self.cached_input_tokens = self
             .cached_input_tokens
             .saturating_add(other.cached_input_tokens);
+        self.cache_write_tokens = self
+            .cache_write_tokens
+            .saturating_add(other.cache_write_tokens);
         self.cost = self.cost.saturating_add(other.cost);
     }
 }

@@ -1,6 +1,7 @@
 //! The redb engine: a store, how it is opened, and what it offers beyond the traits.
 
 mod apply;
+mod attributes;
 mod backend;
 mod binary;
 mod blob;
@@ -24,6 +25,7 @@ mod journal;
 mod journaled;
 mod locator;
 mod lock;
+mod origin;
 mod pending;
 mod plan;
 mod read;
@@ -41,6 +43,7 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+pub use attributes::Attributes;
 #[cfg(feature = "testkit")]
 pub use backend::{Backend, StoreFile};
 pub use builder::{Compression, Durability, StoreBuilder};
@@ -51,8 +54,12 @@ pub use environment::Environment;
 pub(crate) use image::Entry;
 pub use image::ExportScope;
 pub use import::SourceInfo;
-pub(crate) use import::{ChunkWriter, ContextRow, Import, ImportRow, Restore, SourceBytes};
+pub(crate) use import::{
+    CallName, ChunkWriter, ContextRow, Import, ImportCall, ImportContext, ImportRow, Restore,
+    SourceBytes, Span, TotalName,
+};
 pub use locator::RedbTranscriptLocator;
+pub use origin::Origin;
 pub use read::records::RecordIter;
 pub use spend::{SpendGroup, SpendQuery, SpendRow};
 pub use stats::{ReservationStats, Stats};
@@ -308,6 +315,24 @@ impl Store {
             found.dedup();
             Ok(found)
         })
+    }
+
+    /// The imported file with this number; None if there is none.
+    pub fn source(&self, id: u64) -> Result<Option<SourceInfo>> {
+        let found = self.engine.read(|reader| reader.source(id))?;
+        Ok(found.map(|entry| entry.info(id)))
+    }
+
+    /// What the files that a session was imported from tell of it beside its header: the call that spawned it, working
+    /// directory, branch, version of the tool. Nothing of a session that a host wrote. Any generation may be given.
+    pub fn attributes(&self, session: &SessionRef) -> Result<Attributes> {
+        check_session(session)?;
+        let base = session.base_stem();
+        self.engine
+            .read_of(&base, |reader| match locator::find(reader, &base, 0)? {
+                Some(transcript) => reader.attributes(transcript),
+                None => Ok(Attributes::default()),
+            })
     }
 
     /// The record that something with this key was imported as.

@@ -187,6 +187,8 @@ struct MarkerV0<'a> {
 struct UsageRecordV0<'a> {
     usage: UsageV0<'a>,
     request_id: Option<&'a str>,
+    cache_write: u64,
+    original: Option<&'a str>,
 }
 
 #[derive(Encode, BorrowDecode)]
@@ -227,10 +229,14 @@ pub(super) struct Marker {
 }
 
 /// Usage without a row.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct UsageBody {
     pub(super) usage: TurnUsage,
     pub(super) request_id: Option<String>,
+    /// Tokens of the input that were written to a cache, where an import told.
+    pub(super) cache_write: u64,
+    /// The counters as the source has them, JSON text.
+    pub(super) original: Option<String>,
 }
 
 /// The end of a generation, with what its host knew of the compaction that ended it.
@@ -317,14 +323,15 @@ pub(super) fn encode_marker(
 pub(super) fn encode_usage(
     packing: Packing<'_>,
     address: Address,
-    turn_usage: &TurnUsage,
-    request_id: Option<&str>,
+    body: &UsageBody,
 ) -> Result<Encoded> {
     let mut out = begin(Kind::Usage, address, 128)?;
     let head = out.bytes.len();
     out.encode(&UsageRecordV0 {
-        usage: usage(turn_usage),
-        request_id,
+        usage: usage(&body.usage),
+        request_id: body.request_id.as_deref(),
+        cache_write: body.cache_write,
+        original: body.original.as_deref(),
     })?;
     envelope::seal(out, head, packing)
 }
@@ -486,6 +493,8 @@ impl Opened<'_> {
                 Body::Usage(Box::new(UsageBody {
                     usage: owned_usage(record.usage)?,
                     request_id: record.request_id.map(str::to_owned),
+                    cache_write: record.cache_write,
+                    original: record.original.map(str::to_owned),
                 }))
             }
             Kind::Tools => Body::Tools(json(binary::decode_all::<&str>(body, WHAT)?)?),

@@ -87,6 +87,8 @@ pub struct SpendRow {
     pub output_tokens: u64,
     /// The part of the input that came from a cache.
     pub cached_input_tokens: u64,
+    /// The part of the input that was written to a cache, as far as imports tell; hosts tell nothing of it.
+    pub cache_write_tokens: u64,
     /// The sum of all costs in USD, whatever their source.
     pub cost_usd: f64,
 }
@@ -98,6 +100,7 @@ impl SpendRow {
             input_tokens: totals.input_tokens,
             output_tokens: totals.output_tokens,
             cached_input_tokens: totals.cached_input_tokens,
+            cache_write_tokens: totals.cache_write_tokens,
             cost_usd: Money(totals.cost).to_usd(),
             ..Self::default()
         };

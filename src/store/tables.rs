@@ -138,6 +138,13 @@ pub(super) const PROVIDER_CALLS: TableDefinition<'_, &[u8], &[u8]> =
 pub(super) const SUPERSEDED: TableDefinition<'_, (u64, u64), ()> =
     TableDefinition::new("superseded");
 
+/// (transcript, chunk) → where the records of the sequences `chunk * 64 .. chunk * 64 + 64` were imported from (see
+/// `origin`).
+pub(super) const ORIGINS: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("origins");
+
+/// Transcript → what else a source told of its session, as JSON text (see `attributes`).
+pub(super) const ATTRIBUTES: TableDefinition<'_, u64, &str> = TableDefinition::new("attributes");
+
 /// What an image told that this version does not know, by what it is told of (see `import::restore`) → JSON text.
 pub(super) const UNKNOWN: TableDefinition<'_, &str, &str> = TableDefinition::new("unknown");
 

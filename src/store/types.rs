@@ -3,6 +3,7 @@
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::origin::Origin;
 use super::pending::Newest;
 use crate::{
     DisplayMessage, SessionRef, ThreadSpend, TranscriptMessage, TranscriptMeta, TranscriptPartial,
@@ -32,12 +33,18 @@ pub struct Record {
     pub message: Option<DisplayMessage>,
     /// The usage, of a usage record.
     pub usage: Option<TurnUsage>,
+    /// The tokens of its usage that were written to a cache, of a usage record or a row. Only imports know of them.
+    pub cache_write_tokens: u64,
+    /// The counters of its usage as the source has them, of an imported usage record.
+    pub original_usage: Option<Value>,
     /// The declarations, of a tools record.
     pub tools: Option<Value>,
     /// What the host knew of the compaction, of a compaction or a seal.
     pub metadata: Option<Value>,
     /// The rows of the replacement, of a compaction; the rows kept from the generation before, of a retained record.
     pub retained: Vec<Uuid>,
+    /// Where it was imported from; None of what a host wrote.
+    pub origin: Option<Origin>,
 }
 
 /// What a record is.

@@ -39,6 +39,8 @@ pub fn whole(store: &Store) -> Result<String> {
         }
         if let Some(session) = listed.session {
             let sources = store.sources_of(&session)?;
+            let told = store.attributes(&session)?;
+            writeln!(out, "{told:?}").expect("a text");
             let spent = store.spend(SpendQuery {
                 session: Some(session.clone()),
                 ..SpendQuery::default()

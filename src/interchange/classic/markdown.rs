@@ -74,6 +74,7 @@ pub(super) fn read(source: &mut Source<'_>, emit: &mut Emit<'_>) -> Result<()> {
             },
             key,
             revises: None,
+            cache_write: 0,
             lossy,
         })?;
         source.counts_mut().records += 1;

@@ -8,13 +8,16 @@ use crate::store::binary;
 use crate::store::database::{storage_error, table_error};
 use crate::store::head::{Birth, RunTail, Totals, Transcript, encode_run};
 use crate::store::import::step::{
-    Adjusted, CountedAt, ImportStep, Publish, Published, SourceChange, SourceEntry, Stage, StagedAt,
+    Adjusted, CountedAt, ImportStep, Publish, Published, SourceChange, SourceEntry, SourceRef,
+    Stage, StagedAt, StagedOrigin,
 };
+use crate::store::origin::{Imported, ORIGIN_CHUNK, Origin, Origins};
 use crate::store::tables::{self, id_key};
 use crate::{Error, Result};
 
-/// What one step put into the log: where each record belongs, its position, and the large content that it refers to.
-type Staged = Vec<(StagedAt, u64, Vec<u128>)>;
+/// What one step put into the log: where each record belongs, its position, the large content that it refers to,
+/// and where it comes from.
+type Staged = Vec<(StagedAt, u64, Vec<u128>, Option<StagedOrigin>)>;
 
 impl Writer<'_> {
     pub(super) fn import(&mut self, step: &ImportStep) -> Result<()> {
@@ -41,7 +44,7 @@ impl Writer<'_> {
                 self.blobs.add(blob)?;
             }
             let content = record.blobs.iter().map(|blob| blob.hash).collect();
-            staged.push((record.at, position, content));
+            staged.push((record.at, position, content, record.origin));
         }
         if !staged.is_empty() {
             let mut table = open.open_table(tables::STAGED).map_err(table_error)?;
@@ -81,7 +84,7 @@ impl Writer<'_> {
         for published in &publish.transcripts {
             self.publish_head(published)?;
         }
-        self.publish_records(publish.import)?;
+        self.publish_records(publish.import, publish.origin)?;
         // Only now every header is there that says which thread a usage is counted under.
         for published in &publish.transcripts {
             if !published.usages.is_empty() {
@@ -162,6 +165,9 @@ impl Writer<'_> {
         )?;
         transcript.head = published.head.clone();
         self.heads.insert(published.transcript, transcript);
+        if let Some(text) = &published.attributes {
+            self.set_attributes(published.transcript, text)?;
+        }
         for (key, seq) in &published.keys {
             let key = id_key(self.seed, key);
             self.idempotency
@@ -193,9 +199,20 @@ impl Writer<'_> {
         Ok(incarnation)
     }
 
-    /// Gives the records of an import their places.
-    pub(super) fn publish_records(&mut self, import: u64) -> Result<()> {
+    /// Keeps what sources told of the session of a transcript.
+    pub(super) fn set_attributes(&mut self, transcript: u64, text: &str) -> Result<()> {
+        let mut table = self
+            .transaction
+            .open_table(tables::ATTRIBUTES)
+            .map_err(table_error)?;
+        table.insert(transcript, text).map_err(storage_error)?;
+        Ok(())
+    }
+
+    /// Gives the records of an import their places. `source` is what they come from where they do not say it.
+    pub(super) fn publish_records(&mut self, import: u64, source: Option<SourceRef>) -> Result<()> {
         let open = self.transaction;
+        let mut origins = OriginWriter::open(open)?;
         let mut table = open.open_table(tables::STAGED).map_err(table_error)?;
         loop {
             let first = table
@@ -209,11 +226,15 @@ impl Writer<'_> {
                     (key.value(), staged)
                 });
             let Some((key, staged)) = first else {
-                return Ok(());
+                return origins.flush();
             };
             let staged: Staged = staged?;
             table.remove(key).map_err(storage_error)?;
-            for (at, position, _) in staged {
+            for (at, position, _, origin) in staged {
+                let from = origin.and_then(|it| it.source).or(source);
+                if let (Some(origin), Some(from)) = (origin, from) {
+                    origins.push(at, origin, from)?;
+                }
                 self.records_by_uuid
                     .insert(at.uuid, position)
                     .map_err(storage_error)?;
@@ -363,7 +384,7 @@ impl Writer<'_> {
         let mut compacted = open
             .open_table(tables::LOG_COMPACTED)
             .map_err(table_error)?;
-        for (_, position, content) in steps?.into_iter().flatten() {
+        for (_, position, content, _) in steps?.into_iter().flatten() {
             if self.log.remove(position).map_err(storage_error)?.is_none() {
                 compacted.remove(position).map_err(storage_error)?;
             }
@@ -394,6 +415,57 @@ impl Writer<'_> {
             })
             .map_err(storage_error)?;
         failed.map_or(Ok(()), |error| Err(storage_error(error)))
+    }
+}
+
+/// Writes where records come from, a chunk at a time.
+struct OriginWriter<'t> {
+    table: redb::Table<'t, (u64, u64), &'static [u8]>,
+    chunk: Option<((u64, u64), Origins)>,
+}
+
+impl<'t> OriginWriter<'t> {
+    fn open(transaction: &'t redb::WriteTransaction) -> Result<Self> {
+        let table = transaction.open_table(tables::ORIGINS);
+        Ok(Self {
+            table: table.map_err(table_error)?,
+            chunk: None,
+        })
+    }
+
+    fn push(&mut self, at: StagedAt, origin: StagedOrigin, source: SourceRef) -> Result<()> {
+        let key = (at.transcript, at.seq / ORIGIN_CHUNK);
+        if self.chunk.as_ref().is_none_or(|(held, _)| *held != key) {
+            self.flush()?;
+            let held = self.table.get(key).map_err(storage_error)?;
+            let origins = match held {
+                Some(bytes) => binary::decode(bytes.value(), "the origins of a transcript")?,
+                None => Origins::default(),
+            };
+            self.chunk = Some((key, origins));
+        }
+        if let Some((_, origins)) = &mut self.chunk {
+            let imported = Imported {
+                origin: Origin {
+                    source: source.id,
+                    offset: origin.offset,
+                    length: origin.length,
+                    codec_version: source.codec_version,
+                },
+                cache_write: origin.cache_write,
+            };
+            origins.push(at.seq, &imported);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if let Some((key, origins)) = self.chunk.take() {
+            let bytes = binary::encode(&origins)?;
+            let table = &mut self.table;
+            table.insert(key, bytes.as_slice()).map_err(storage_error)?;
+        }
+        Ok(())
     }
 }
 

@@ -21,7 +21,7 @@ impl Writer<'_> {
         for transcript in &restored.transcripts {
             self.restore_head(transcript)?;
         }
-        self.publish_records(restored.import)?;
+        self.publish_records(restored.import, None)?;
         for stem in &restored.stems {
             for (thread, agent, usage) in &stem.hours {
                 let at = self.counted_under(&stems, &stem.stem, thread, agent)?;
@@ -81,6 +81,9 @@ impl Writer<'_> {
         let meta = &restored.head.meta;
         self.index
             .update(&mut self.names, number, subagent, None, meta)?;
+        if let Some(text) = &restored.attributes {
+            self.set_attributes(number, text)?;
+        }
         for (key, seq) in &restored.keys {
             let key = id_key(self.seed, key);
             self.idempotency

@@ -80,8 +80,18 @@ pub(crate) struct SpentEntry {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) cached_input: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) cache_write: u64,
     /// 10^-12 USD.
     pub(crate) cost: Pico,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over references"
+)]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An amount of money in units of 10^-12 USD, written as text: it is larger than what every reader of JSON holds.
@@ -143,6 +153,12 @@ pub(crate) struct TranscriptEntry {
     /// The sources that it was made of.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) sources: Vec<String>,
+    /// The call of the parent that spawned it, as its sources tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) spawned_by: Option<String>,
+    /// What else its sources tell.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub(crate) attributes: Map<String, Value>,
     #[serde(flatten)]
     pub(crate) more: More,
 }
@@ -188,6 +204,16 @@ pub(crate) struct RecordEntry {
     pub(crate) rows: Option<Vec<(Uuid, Uuid)>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<UsageEntry>,
+    /// Of a usage record, or a row with a usage: tokens of the input that were written to a cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) cache_write: u64,
+    /// Of a usage record: the counters as the source has them.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "present"
+    )]
+    pub(crate) original: Option<Value>,
     /// Of a usage record: whether another one tells of the same call, so that this one does not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) superseded: bool,
@@ -206,8 +232,21 @@ pub(crate) struct RecordEntry {
         deserialize_with = "present"
     )]
     pub(crate) metadata: Option<Value>,
+    /// Of an imported record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<OriginEntry>,
     #[serde(flatten)]
     pub(crate) more: More,
+}
+
+/// Where a record comes from.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OriginEntry {
+    /// One of the sources of its transcript.
+    pub(crate) source: String,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) codec_version: u32,
 }
 
 /// What a record is.
@@ -315,7 +354,11 @@ pub(crate) struct RepeatEntry {
 pub(crate) struct CallEntry {
     /// The key of the call; hexadecimal.
     pub(crate) key: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) told: Vec<ToldEntry>,
+    /// Running totals, by run and length.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) totals: Vec<TotalEntry>,
     #[serde(flatten)]
     pub(crate) more: More,
 }
@@ -331,11 +374,33 @@ pub(crate) struct ToldEntry {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) cached_input: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) cache_write: u64,
     pub(crate) cost_usd: f64,
     /// What it is counted under, or would be.
     pub(crate) stem: String,
     pub(crate) thread: String,
     pub(crate) agent: String,
+}
+
+/// What a run had used up to some point, with all that the runs before it had.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct TotalEntry {
+    pub(crate) run: String,
+    pub(crate) length: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after: Vec<(String, u64)>,
+    /// The session that it was told of.
+    pub(crate) stem: String,
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+    pub(crate) cached_input: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) cache_write: u64,
+    pub(crate) cost_usd: f64,
+    /// What the run adds, of its largest total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) adds: Option<ToldEntry>,
 }
 
 /// Reads what is there as a value, `null` included.

@@ -3,49 +3,62 @@
 use std::collections::BTreeMap;
 
 use super::session::counted;
-use super::step::{Adjusted, CallGroup, CallSlot};
-use super::{Import, RepeatKey};
-use crate::store::record::{self, Body};
+use super::step::{Adjusted, CallGroup, CallSlot, StagedOrigin};
+use super::{Import, ImportCall, RepeatKey, TotalName};
+use crate::store::origin::Imported;
+use crate::store::record::{self, Body, UsageBody};
 use crate::{Result, TurnUsage};
 
 /// What this import was told of the calls under one id: the largest of each request, and of those that name none.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    by_request: BTreeMap<Option<String>, (usize, TurnUsage)>,
+    by_request: BTreeMap<Option<String>, ImportCall>,
+    pub(super) totals: Vec<(TotalName, ImportCall)>,
 }
 
 impl Told {
-    pub(super) fn note(&mut self, session: usize, request: Option<&str>, usage: TurnUsage) {
-        let request = request.map(str::to_owned);
+    pub(super) fn note(&mut self, request: Option<String>, call: ImportCall) {
         let larger = match self.by_request.get(&request) {
-            Some((_, held)) => slot(&usage).outweighs(&slot(held)),
+            Some(held) => slot(&call).outweighs(&slot(held)),
             None => true,
         };
         if larger {
-            self.by_request.insert(request, (session, usage));
+            self.by_request.insert(request, call);
         }
     }
 }
 
 /// A slot for a usage whose record is not stored yet.
-fn slot(usage: &TurnUsage) -> CallSlot {
+fn slot(call: &ImportCall) -> CallSlot {
+    let usage = &call.usage;
     CallSlot {
         transcript: 0,
         seq: 0,
         output: usage.usage.output,
         input: usage.usage.input,
         cached_input: usage.usage.cached_input,
+        cache_write: call.cache_write,
         cost_usd: usage.usage.cost_usd,
         at: None,
     }
 }
 
 /// The groups after the import, usages of other transcripts that count no more or again, and the marks of records.
-type Settled = (
+pub(super) type Settled = (
     Vec<(Vec<u8>, CallGroup)>,
     Vec<Adjusted>,
     Vec<(u64, u64, bool)>,
 );
+
+/// A usage record that is stored.
+pub(super) struct StoredUsage {
+    /// Its session among those of the import.
+    pub(super) session: usize,
+    pub(super) body: UsageBody,
+    /// Write time.
+    pub(super) at: i64,
+    pub(super) origin: Option<Imported>,
+}
 
 impl Import<'_> {
     /// Stores usage records of what is larger than what was known, and says which of all records count.
@@ -53,17 +66,20 @@ impl Import<'_> {
         let mut told: Vec<(Vec<u8>, Told)> = std::mem::take(&mut self.calls).into_iter().collect();
         // In the order of their keys, so that an import is the same whenever it runs.
         told.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let mut groups = Vec::new();
-        let mut adjusted = Vec::new();
-        let mut marks = Vec::new();
+        let mut settled = Settled::default();
         for (key, told) in told {
             let before = self.engine.read(|reader| reader.provider_call(&key))?;
             let new_id = before.is_none();
             let before = before.unwrap_or_default();
+            if !told.totals.is_empty() {
+                self.settle_totals(key, before, told.totals, &mut settled)?;
+                continue;
+            }
+            let (groups, adjusted, marks) = &mut settled;
             let mut group = before.clone();
-            let mut fresh: Vec<(u64, u64, usize, TurnUsage, i64)> = Vec::new();
-            for (request, (session, usage)) in told.by_request {
-                let mut slot = slot(&usage);
+            let mut fresh: Vec<(u64, u64, ImportCall, i64)> = Vec::new();
+            for (request, call) in told.by_request {
+                let mut slot = slot(&call);
                 let held = match &request {
                     None => group.unnamed.as_ref(),
                     Some(request) => {
@@ -76,9 +92,10 @@ impl Import<'_> {
                 if held.is_some_and(|held| !slot.outweighs(held)) {
                     continue;
                 }
-                let at = self.time(&usage.ts);
-                let (transcript, seq) =
-                    self.put_usage(session, &key, request.as_deref(), &usage, at)?;
+                let at = self.time(&call.usage.ts);
+                let name = [&key, request.as_deref().unwrap_or_default().as_bytes()].concat();
+                let origin = call.span.origin(0);
+                let (transcript, seq) = self.put_usage(&name, &call, at, origin)?;
                 (slot.transcript, slot.seq) = (transcript, seq);
                 match request {
                     None => group.unnamed = Some(slot),
@@ -90,7 +107,7 @@ impl Import<'_> {
                         group.requests.insert(at, (request, slot));
                     }
                 }
-                fresh.push((transcript, seq, session, usage, at));
+                fresh.push((transcript, seq, call, at));
             }
             if fresh.is_empty() {
                 self.added.duplicates += 1;
@@ -103,12 +120,9 @@ impl Import<'_> {
             let place = |slot: &CallSlot| (slot.transcript, slot.seq);
             let counted_before: Vec<_> = before.counted().into_iter().map(place).collect();
             let counted_after: Vec<_> = group.counted().into_iter().map(place).collect();
-            for (transcript, seq, session, usage, at) in fresh {
+            for (transcript, seq, call, at) in fresh {
                 if counted_after.contains(&(transcript, seq)) {
-                    self.added.count(&usage);
-                    if let Some(open) = self.sessions.get_mut(session) {
-                        open.count(&usage, at);
-                    }
+                    self.count_call(&call, at);
                 } else {
                     marks.push((transcript, seq, true));
                 }
@@ -127,63 +141,72 @@ impl Import<'_> {
             }
             groups.push((key, group));
         }
-        Ok((groups, adjusted, marks))
+        Ok(settled)
     }
 
-    /// Stores a usage record in the log of a session.
-    fn put_usage(
+    /// Counts a usage record of this import.
+    pub(super) fn count_call(&mut self, call: &ImportCall, at: i64) {
+        self.added.count(&call.usage, call.cache_write);
+        if let Some(open) = self.sessions.get_mut(call.session) {
+            open.count(&call.usage, call.cache_write, at);
+        }
+    }
+
+    /// Stores a usage record in the log of its session. `of` is what it is told of.
+    pub(super) fn put_usage(
         &mut self,
-        session: usize,
-        key: &[u8],
-        request: Option<&str>,
-        usage: &TurnUsage,
+        of: &[u8],
+        call: &ImportCall,
         at: i64,
+        origin: StagedOrigin,
     ) -> Result<(u64, u64)> {
         let mut name: RepeatKey = [0; 20];
-        let told = [
-            key,
-            request.unwrap_or_default().as_bytes(),
-            &usage.usage.output.to_le_bytes(),
-        ];
+        let told = [of, &call.usage.usage.output.to_le_bytes()];
         let hash = self.engine.seed.long_id(&told.concat());
         for (to, from) in name.iter_mut().zip(hash) {
             *to = from;
         }
         let uuid = self.free_uuid(None, &name)?;
-        let Some(open) = self.sessions.get_mut(session) else {
+        let Some(open) = self.sessions.get_mut(call.session) else {
             return Err(crate::Error::other(
                 "a call of a session that was not opened",
             ));
         };
         let address = open.next(uuid, at);
         open.touch(at);
-        let encoded = record::encode_usage(self.engine.packing(), address, usage, None)?;
-        self.put_record(address, encoded)?;
+        let body = UsageBody {
+            usage: call.usage.clone(),
+            request_id: None,
+            cache_write: call.cache_write,
+            original: call.original.clone(),
+        };
+        let encoded = record::encode_usage(self.engine.packing(), address, &body)?;
+        self.put_record(address, encoded, Some(origin))?;
         Ok((address.transcript, address.seq))
     }
 
-    /// Takes a usage record out of the totals, or puts it back. Its session is then one that this import changes.
-    fn adjust(&mut self, slot: &CallSlot, counts: bool) -> Result<Option<Adjusted>> {
-        let Some(at) = slot.at else { return Ok(None) };
+    /// A usage record of the store. Its session is then one that this import changes.
+    pub(super) fn stored_usage(&mut self, slot: &CallSlot) -> Result<StoredUsage> {
         let (transcript, seq) = (slot.transcript, slot.seq);
-        let (session, usage, written) = self.engine.read(|reader| {
+        let (session, body, at, origin) = self.engine.read(|reader| {
             let birth = reader.transcript(transcript)?.birth;
-            let (usage, written) = reader.record_at(transcript, seq, |record| {
+            let (body, at) = reader.record_at(transcript, seq, |record| {
                 Ok(match record.body()? {
-                    Body::Usage(body) => (Some(body.usage), record.address.at),
+                    Body::Usage(body) => (Some(*body), record.address.at),
                     _ => (None, record.address.at),
                 })
             })?;
-            Ok((reader.session_ref(birth.session)?, usage, written))
+            let origin = reader.origin(transcript, seq)?;
+            Ok((reader.session_ref(birth.session)?, body, at, origin))
         })?;
-        let (Some(usage), Some(session)) = (usage, session) else {
+        let (Some(body), Some(session)) = (body, session) else {
             return Err(crate::Error::Corrupted {
                 what: "a provider call".to_owned(),
                 at: format!("sequence {seq} of transcript {transcript} is no usage record"),
             });
         };
         let stem = session.session_id();
-        let index = match self.by_stem.get(&stem) {
+        let session = match self.by_stem.get(&stem) {
             Some(index) => *index,
             None => {
                 let open = super::Open::new(self.engine, &session)?;
@@ -193,18 +216,32 @@ impl Import<'_> {
                 index
             }
         };
-        if let Some(open) = self.sessions.get_mut(index) {
+        Ok(StoredUsage {
+            session,
+            body,
+            at,
+            origin,
+        })
+    }
+
+    /// Takes a usage record out of the totals, or puts it back.
+    pub(super) fn adjust(&mut self, slot: &CallSlot, counts: bool) -> Result<Option<Adjusted>> {
+        let Some(at) = slot.at else { return Ok(None) };
+        let stored = self.stored_usage(slot)?;
+        let (usage, cache_write) = (&stored.body.usage, stored.body.cache_write);
+        if let Some(open) = self.sessions.get_mut(stored.session) {
             if counts {
-                open.head.spend.add(&usage);
-                self.added.count(&usage);
+                open.head.spend.add(usage);
+                self.added.count(usage, cache_write);
             } else {
-                open.head.spend.take_out(&usage);
-                self.added.take_out(&usage);
+                open.head.spend.take_out(usage);
+                self.added.take_out(usage, cache_write);
             }
             open.mark_changed();
         }
-        Ok(counted(&usage, written).map(|usage| Adjusted {
-            transcript,
+        let counted = counted(usage, cache_write, stored.at);
+        Ok(counted.map(|usage| Adjusted {
+            transcript: slot.transcript,
             at,
             usage,
             counts,
@@ -213,8 +250,9 @@ impl Import<'_> {
 }
 
 impl super::Added {
-    fn take_out(&mut self, usage: &TurnUsage) {
+    fn take_out(&mut self, usage: &TurnUsage, cache_write: u64) {
         let totals = &usage.usage;
+        self.cache_write = self.cache_write.saturating_sub(cache_write);
         self.input = self.input.saturating_sub(totals.input);
         self.output = self.output.saturating_sub(totals.output);
         self.cached_input = self.cached_input.saturating_sub(totals.cached_input);

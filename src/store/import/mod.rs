@@ -9,6 +9,7 @@ mod restore;
 mod session;
 mod source;
 pub(super) mod step;
+mod totals;
 pub(super) mod unknown;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::attributes::Attributes;
 use super::change::Change;
 use super::engine::Engine;
 use super::envelope::Encoded;
@@ -34,7 +36,9 @@ use session::Open;
 pub use source::SourceInfo;
 pub(super) use source::unpack;
 pub(crate) use source::{ChunkWriter, SourceBytes, SourceText};
-use step::{ImportStep, Publish, Published, RepeatKey, Stage, StagedAt, StagedRecord};
+use step::{
+    ImportStep, Publish, Published, RepeatKey, Stage, StagedAt, StagedOrigin, StagedRecord,
+};
 
 /// Bytes that are gathered before they are put into the store.
 const STEP_BYTES: usize = 1 << 20;
@@ -52,6 +56,59 @@ pub(crate) struct ImportRow {
     pub(crate) key: RepeatKey,
     /// The row that it says anew.
     pub(crate) revises: Option<usize>,
+    pub(crate) span: Span,
+    /// How many tokens of its own usage were written to a cache.
+    pub(crate) cache_write: u64,
+}
+
+/// Where in its source something stands.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Span {
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// A context to import.
+#[derive(Debug)]
+pub(crate) struct ImportContext {
+    /// By what it is known again.
+    pub(crate) key: RepeatKey,
+    pub(crate) rows: Vec<ContextRow>,
+    pub(crate) metadata: Option<Value>,
+    /// RFC 3339, or empty.
+    pub(crate) ts: String,
+    /// The UUID to take over, if it is free.
+    pub(crate) uuid: Option<Uuid>,
+    pub(crate) span: Span,
+}
+
+/// What one record tells of a provider's call.
+#[derive(Debug, Clone)]
+pub(crate) struct ImportCall {
+    pub(crate) session: usize,
+    pub(crate) usage: TurnUsage,
+    pub(crate) cache_write: u64,
+    /// The counters as the source has them, JSON text.
+    pub(crate) original: Option<String>,
+    pub(crate) span: Span,
+}
+
+/// By what a provider's call is known.
+#[derive(Debug)]
+pub(crate) enum CallName {
+    /// A call, and the request that it was, where that is known.
+    Call(String, Option<String>),
+    /// The total of a run.
+    Total(String, TotalName),
+}
+
+/// Which total of a run something is.
+#[derive(Debug, Clone)]
+pub(crate) struct TotalName {
+    pub(crate) run: String,
+    pub(crate) length: u64,
+    /// The runs that it goes on from and how long they were then, the last one first.
+    pub(crate) after: Vec<(String, u64)>,
 }
 
 /// A row of a new context.
@@ -73,6 +130,7 @@ pub(crate) struct Added {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) cached_input: u64,
+    pub(crate) cache_write: u64,
     /// 10^-12 USD.
     pub(crate) cost: i128,
 }
@@ -208,6 +266,13 @@ impl<'e> Import<'e> {
         }
     }
 
+    /// Adds what else the source tells of a session.
+    pub(crate) fn describe(&mut self, session: usize, attributes: Attributes) {
+        if let Some(open) = self.sessions.get_mut(session) {
+            open.describe(attributes);
+        }
+    }
+
     /// Appends a row to a session and its context, unless it is known; its index.
     pub(crate) fn row(&mut self, session: usize, row: ImportRow) -> Result<usize> {
         if let Some(known) = self.known(&row.key)? {
@@ -219,15 +284,8 @@ impl<'e> Import<'e> {
     }
 
     /// Replaces the context of a session, unless that is known.
-    pub(crate) fn context(
-        &mut self,
-        session: usize,
-        key: RepeatKey,
-        rows: Vec<ContextRow>,
-        metadata: Option<&Value>,
-        ts: &str,
-        uuid: Option<Uuid>,
-    ) -> Result<Vec<usize>> {
+    pub(crate) fn context(&mut self, session: usize, context: ImportContext) -> Result<Vec<usize>> {
+        let ImportContext { key, rows, .. } = context;
         let known = self.known(&key)?.is_some();
         let Some(open) = self.sessions.get_mut(session) else {
             return Ok(Vec::new());
@@ -275,10 +333,10 @@ impl<'e> Import<'e> {
         let marker = Marker {
             replacement: session::ranges(&places),
             request_id: None,
-            metadata: metadata.cloned(),
+            metadata: context.metadata,
         };
-        let at = self.time(ts);
-        let uuid = self.free_uuid(uuid, &key)?;
+        let at = self.time(&context.ts);
+        let uuid = self.free_uuid(context.uuid, &key)?;
         let address = Address {
             transcript,
             seq,
@@ -287,7 +345,7 @@ impl<'e> Import<'e> {
         };
         let encoded = record::encode_marker(self.engine.packing(), address, &marker)?;
         self.added.contexts += 1;
-        self.put(address, encoded, &key, None)?;
+        self.put(address, encoded, &key, None, context.span.origin(0))?;
         let mut found = Vec::with_capacity(slots.len());
         for slot in slots {
             found.push(match slot {
@@ -307,7 +365,13 @@ impl<'e> Import<'e> {
     }
 
     /// Records tool declarations, unless they are known or in force.
-    pub(crate) fn tools(&mut self, session: usize, tools: &Value, key: RepeatKey) -> Result<()> {
+    pub(crate) fn tools(
+        &mut self,
+        session: usize,
+        tools: &Value,
+        key: RepeatKey,
+        span: Span,
+    ) -> Result<()> {
         if self.known(&key)?.is_some() {
             return Ok(());
         }
@@ -327,22 +391,17 @@ impl<'e> Import<'e> {
         });
         open.touch(now);
         let encoded = record::encode_tools(self.engine.packing(), address, tools)?;
-        self.put(address, encoded, &key, None)
+        self.put(address, encoded, &key, None, span.origin(0))
     }
 
     /// Notes what one record tells of a provider's call. Nothing of it counts before all was told.
-    pub(crate) fn call(
-        &mut self,
-        session: usize,
-        id: &str,
-        request: Option<&str>,
-        usage: TurnUsage,
-    ) {
-        let key = super::tables::call_key(id);
-        self.calls
-            .entry(key)
-            .or_default()
-            .note(session, request, usage);
+    pub(crate) fn call(&mut self, name: CallName, call: ImportCall) {
+        let (CallName::Call(id, _) | CallName::Total(id, _)) = &name;
+        let told = self.calls.entry(super::tables::call_key(id)).or_default();
+        match name {
+            CallName::Call(_, request) => told.note(request, call),
+            CallName::Total(_, name) => told.totals.push((name, call)),
+        }
     }
 
     /// The row with this key, of this import or an earlier one; notes it as a duplicate.
@@ -401,9 +460,10 @@ impl<'e> Import<'e> {
             .as_ref()
             .filter(|_| revised.is_none() && !message.interrupted);
         if let Some(usage) = counted {
-            self.added.count(usage);
+            self.added.count(usage, row.cache_write);
         }
         let usage = counted.cloned();
+        let cache_write = usage.as_ref().map_or(0, |_| row.cache_write);
         let place = RowPlace {
             transcript: address.transcript,
             seq: address.seq,
@@ -412,12 +472,13 @@ impl<'e> Import<'e> {
             live: !message.interrupted,
         };
         if let Some(usage) = usage {
-            open.count(&usage, at);
+            open.count(&usage, cache_write, at);
         }
         let index = self.rows.len();
         self.rows.push(place);
         self.added.rows += 1;
-        self.put(address, encoded, &row.key, Some(index))?;
+        let origin = row.span.origin(cache_write);
+        self.put(address, encoded, &row.key, Some(index), origin)?;
         Ok(index)
     }
 
@@ -435,14 +496,20 @@ impl<'e> Import<'e> {
         encoded: Encoded,
         key: &RepeatKey,
         row: Option<usize>,
+        origin: StagedOrigin,
     ) -> Result<()> {
         // A context is known by its key too; no row is meant by it.
         self.own.insert(*key, row.unwrap_or(usize::MAX));
         self.stage.keys.push((*key, address.uuid));
-        self.put_record(address, encoded)
+        self.put_record(address, encoded, Some(origin))
     }
 
-    fn put_record(&mut self, address: Address, encoded: Encoded) -> Result<()> {
+    fn put_record(
+        &mut self,
+        address: Address,
+        encoded: Encoded,
+        origin: Option<StagedOrigin>,
+    ) -> Result<()> {
         if encoded.size > self.engine.record_limit {
             return Err(Error::TooLarge {
                 what: "record",
@@ -458,6 +525,7 @@ impl<'e> Import<'e> {
             },
             bytes: encoded.bytes,
             blobs: encoded.blobs,
+            origin,
         });
         if self.stage.weight() >= STEP_BYTES {
             self.flush()?;
@@ -519,7 +587,8 @@ impl<'e> Import<'e> {
         };
         let encoded =
             record::encode_seal(self.engine.packing(), address, &record::Seal::default())?;
-        self.put_record(address, encoded)?;
+        // No line of a source says so.
+        self.put_record(address, encoded, None)?;
         head.next_seq += 1;
         head.sealed = true;
         Ok(Published {
@@ -528,6 +597,7 @@ impl<'e> Import<'e> {
             generation: open.generation.saturating_sub(1),
             named: None,
             created_at: None,
+            attributes: None,
             head,
             usages: Vec::new(),
             keys: Vec::new(),
@@ -537,9 +607,9 @@ impl<'e> Import<'e> {
     /// Publishes all that was imported. `source` is where it came from, with chunks that are still to be stored.
     pub(crate) fn publish(mut self, source: Option<SourceText>) -> Result<Added> {
         let (calls, adjusted, superseded) = self.settle_calls()?;
-        let source = match source {
+        let (origin, source) = match source {
             Some(text) => self.source_change(text)?,
-            None => None,
+            None => (None, None),
         };
         if self.stage.is_empty() && !self.staged && source.is_none() && calls.is_empty() {
             self.published = true;
@@ -572,6 +642,7 @@ impl<'e> Import<'e> {
             calls,
             superseded,
             source,
+            origin,
         };
         let change = Change::Import(ImportStep::Publish(Box::new(publish)));
         let epoch = engine.committer.epoch();
@@ -584,14 +655,27 @@ impl<'e> Import<'e> {
 }
 
 impl Added {
-    fn count(&mut self, usage: &TurnUsage) {
+    fn count(&mut self, usage: &TurnUsage, cache_write: u64) {
         let totals = &usage.usage;
+        self.cache_write = self.cache_write.saturating_add(cache_write);
         self.input = self.input.saturating_add(totals.input);
         self.output = self.output.saturating_add(totals.output);
         self.cached_input = self.cached_input.saturating_add(totals.cached_input);
         self.cost = self
             .cost
             .saturating_add(crate::spend::Money::from_usd(totals.cost_usd).0);
+    }
+}
+
+impl Span {
+    /// That something comes from here, in the source of the import.
+    fn origin(self, cache_write: u64) -> StagedOrigin {
+        StagedOrigin {
+            source: None,
+            offset: self.offset,
+            length: self.length,
+            cache_write,
+        }
     }
 }
 

@@ -14,7 +14,8 @@ use uuid::Uuid;
 use super::source::ChunkWriter;
 use super::step::{
     CallGroup, CallSlot, CountedAt, ImportStep, RepeatKey, Restored, RestoredCall, RestoredSource,
-    RestoredStem, Stage, StagedAt, StagedRecord,
+    RestoredStem, RestoredTold, RestoredTotal, RunTotal, Stage, StagedAt, StagedOrigin,
+    StagedRecord,
 };
 use super::{STEP_BYTES, step, unknown};
 use crate::session::split_generation;
@@ -23,7 +24,7 @@ use crate::store::engine::Engine;
 use crate::store::envelope::Encoded;
 use crate::store::head::{SessionParts, Totals, source_code};
 use crate::store::image::entry::{
-    CallEntry, Entry, More, RepeatEntry, SourceEntry, SpentEntry, StemEntry,
+    CallEntry, Entry, More, RepeatEntry, SourceEntry, SpentEntry, StemEntry, ToldEntry, TotalEntry,
 };
 use crate::store::pending::Session;
 use crate::store::read::image::hex;
@@ -45,6 +46,7 @@ pub(crate) struct RestoredCounts {
     pub(crate) input: u64,
     pub(crate) output: u64,
     pub(crate) cached_input: u64,
+    pub(crate) cache_write: u64,
     /// 10^-12 USD.
     pub(crate) cost: i128,
 }
@@ -315,25 +317,10 @@ impl<'e> Restore<'e> {
         let key = bytes(&entry.key)?;
         let mut told = Vec::new();
         for it in entry.told {
-            let Some((transcript, seq)) = self.usages.get(&it.record.as_u128()).copied() else {
-                self.known_record(it.record)?;
-                continue;
-            };
-            if !self.stems.contains(&it.stem) {
-                return Err(damaged("a call is counted under no session of the image"));
-            }
-            let slot = CallSlot {
-                transcript,
-                seq,
-                output: it.output,
-                input: it.input,
-                cached_input: it.cached_input,
-                cost_usd: it.cost_usd,
-                at: None,
-            };
-            told.push((it.request, slot, [it.stem, it.thread, it.agent]));
+            told.extend(self.told(it)?);
         }
-        if told.is_empty() {
+        let totals = self.totals(entry.totals)?;
+        if told.is_empty() && totals.is_empty() {
             self.counts.duplicates += 1;
             return Ok(());
         }
@@ -343,8 +330,10 @@ impl<'e> Restore<'e> {
             let both = |(request, _): &(String, _)| {
                 told.iter().any(|(it, ..)| it.as_deref() == Some(request))
             };
-            if unnamed || held.requests.iter().any(both) {
-                let [stem, ..] = told.swap_remove(0).2;
+            let goes_on = !held.totals.is_empty() && !totals.is_empty();
+            if unnamed || goes_on || held.requests.iter().any(both) {
+                let names = told.pop().map(|(.., [stem, ..])| stem);
+                let stem = names.unwrap_or_else(|| "checkpoint".to_owned());
                 return Err(Error::Conflict {
                     stem,
                     reason: "a provider call of it is counted in another session".to_owned(),
@@ -354,11 +343,71 @@ impl<'e> Restore<'e> {
             self.counts.message_ids += 1;
         }
         self.keep(unknown::call(&entry.key), &entry.more);
-        self.restored.calls.push(RestoredCall { key, told });
+        self.restored.calls.push(RestoredCall { key, told, totals });
         Ok(())
     }
 
-    fn put(&mut self, at: StagedAt, encoded: Encoded) -> Result<()> {
+    /// A usage record of a call and what it is counted under; None if the store has it.
+    fn told(&self, it: ToldEntry) -> Result<Option<RestoredTold>> {
+        let Some((transcript, seq)) = self.usages.get(&it.record.as_u128()).copied() else {
+            self.known_record(it.record)?;
+            return Ok(None);
+        };
+        if !self.stems.contains(&it.stem) {
+            return Err(damaged("a call is counted under no session of the image"));
+        }
+        let slot = CallSlot {
+            transcript,
+            seq,
+            output: it.output,
+            input: it.input,
+            cached_input: it.cached_input,
+            cache_write: it.cache_write,
+            cost_usd: it.cost_usd,
+            at: None,
+        };
+        Ok(Some((it.request, slot, [it.stem, it.thread, it.agent])))
+    }
+
+    /// The totals of sessions that are new.
+    fn totals(&self, entries: Vec<TotalEntry>) -> Result<Vec<RestoredTotal>> {
+        let ascend = entries.windows(2).all(|pair| match pair {
+            [a, b] => (&a.run, a.length) < (&b.run, b.length),
+            _ => true,
+        });
+        if !ascend {
+            return Err(damaged("the totals of runs are not in their order"));
+        }
+        let mut totals = Vec::new();
+        for it in entries {
+            let session = self.sessions.get(&it.stem);
+            let session = session.ok_or_else(|| damaged("a total of no session"))?;
+            if session.is_known() {
+                continue;
+            }
+            let told = match it.adds {
+                Some(adds) => self.told(adds)?,
+                None => None,
+            };
+            let (slot, names) = told.map(|(_, slot, names)| (slot, names)).unzip();
+            let total = RunTotal {
+                run: it.run,
+                length: it.length,
+                after: it.after,
+                transcript: session.incarnation.unwrap_or_default(),
+                input: it.input,
+                output: it.output,
+                cached_input: it.cached_input,
+                cache_write: it.cache_write,
+                cost_usd: it.cost_usd,
+                slot,
+            };
+            totals.push((total, names));
+        }
+        Ok(totals)
+    }
+
+    fn put(&mut self, at: StagedAt, encoded: Encoded, origin: Option<StagedOrigin>) -> Result<()> {
         if encoded.size > self.engine.record_limit {
             return Err(Error::TooLarge {
                 what: "record",
@@ -370,6 +419,7 @@ impl<'e> Restore<'e> {
             at,
             bytes: encoded.bytes,
             blobs: encoded.blobs,
+            origin,
         });
         self.flush_if_full()
     }
@@ -494,6 +544,7 @@ impl SpentEntry {
                 input_tokens: self.input,
                 output_tokens: self.output,
                 cached_input_tokens: self.cached_input,
+                cache_write_tokens: self.cache_write,
                 cost: self.cost.0,
             },
         };
@@ -521,6 +572,13 @@ impl RestoredCall {
                     group.requests.insert(to, (request.clone(), slot));
                 }
             }
+        }
+        for (total, names) in &self.totals {
+            let mut total = total.clone();
+            if let (Some(slot), Some(names)) = (&mut total.slot, names) {
+                slot.at = Some(at(names)?);
+            }
+            group.totals.push(total);
         }
         Ok(group)
     }

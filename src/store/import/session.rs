@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::step::Published;
 use crate::spend::{Money, SpendTally, usage_hour};
 use crate::store::apply::full_stem;
+use crate::store::attributes::Attributes;
 use crate::store::change::CountedUsage;
 use crate::store::engine::Engine;
 use crate::store::hash::Identity;
@@ -50,6 +51,9 @@ pub(super) struct Open {
     keys: Vec<(String, u64)>,
     /// The times of its records, microseconds since the Unix epoch.
     span: Option<(i64, i64)>,
+    attributes: Attributes,
+    /// Whether sources told more of it than is stored.
+    told: bool,
     changed: bool,
     /// Whether it was written before sessions had identities: the import knows its reference, but its writer did not.
     pre_identity: bool,
@@ -121,7 +125,14 @@ impl Open {
         {
             return Err(conflict("it was written by a host and not imported"));
         }
+        let attributes = if standing == Standing::New {
+            Attributes::default()
+        } else {
+            engine.read(|reader| reader.attributes(transcript))?
+        };
         Ok(Self {
+            attributes,
+            told: false,
             parts: SessionParts {
                 key: session.session_key.clone(),
                 agent: session.agent_id.clone(),
@@ -153,6 +164,11 @@ impl Open {
         if let Some(title) = title {
             self.head.title = short(&title);
         }
+    }
+
+    /// Adds what else a source tells of the session.
+    pub(super) fn describe(&mut self, attributes: Attributes) {
+        self.told |= self.attributes.take(attributes);
     }
 
     /// The address of the next record.
@@ -188,9 +204,9 @@ impl Open {
     }
 
     /// Adds a usage that this transcript is the first to store.
-    pub(super) fn count(&mut self, usage: &TurnUsage, at: i64) {
+    pub(super) fn count(&mut self, usage: &TurnUsage, cache_write: u64, at: i64) {
         self.head.spend.add(usage);
-        if let Some(counted) = counted(usage, at) {
+        if let Some(counted) = counted(usage, cache_write, at) {
             self.usages
                 .entry((
                     counted.hour,
@@ -283,6 +299,7 @@ impl Open {
                 })
                 .collect(),
             keys: self.keys.clone(),
+            attributes: self.told.then(|| self.attributes.to_text()),
         }
     }
 }
@@ -303,7 +320,7 @@ fn rows_with_usage(engine: &Engine, newest: &Newest) -> Result<HashMap<u128, Vec
 }
 
 /// A usage as the totals see it; None if it does not count.
-pub(super) fn counted(usage: &TurnUsage, at: i64) -> Option<CountedUsage> {
+pub(super) fn counted(usage: &TurnUsage, cache_write: u64, at: i64) -> Option<CountedUsage> {
     SpendTally::counts(usage).then(|| CountedUsage {
         hour: usage_hour(usage, at),
         provider: usage.provider.clone(),
@@ -314,6 +331,7 @@ pub(super) fn counted(usage: &TurnUsage, at: i64) -> Option<CountedUsage> {
             input_tokens: usage.usage.input,
             output_tokens: usage.usage.output,
             cached_input_tokens: usage.usage.cached_input,
+            cache_write_tokens: cache_write,
             cost: Money::from_usd(usage.usage.cost_usd).0,
         },
     })

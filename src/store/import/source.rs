@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use sha2::{Digest as _, Sha256};
 
-use super::step::{ChunkHash, ImportStep, SourceChange, SourceEntry, Stage};
+use super::step::{ChunkHash, ImportStep, SourceChange, SourceEntry, SourceRef, Stage};
 use super::{Import, STEP_BYTES, step};
 use crate::store::engine::Engine;
 use crate::{Error, Result};
@@ -159,18 +159,24 @@ impl SourceText {
 }
 
 impl Import<'_> {
-    /// What publishing a source changes; None if the store has it already and it tells of nothing new.
-    pub(super) fn source_change(&mut self, text: SourceText) -> Result<Option<SourceChange>> {
+    /// What the records of the import come from, and what publishing that changes; nothing if the store has it already
+    /// and it tells of nothing new.
+    pub(super) fn source_change(
+        &mut self,
+        text: SourceText,
+    ) -> Result<(Option<SourceRef>, Option<SourceChange>)> {
         self.staged |= text.staged;
         let before = self.engine.read(|reader| reader.source_at(&text.path))?;
         let touched: Vec<u64> = self.sessions.iter().map(|open| open.transcript).collect();
+        let codec_version = text.codec_version;
+        let of = |id| Some(SourceRef { id, codec_version });
         let mut id = self.id;
         if let Some((known, entry)) = before {
             let same = entry.format == text.format;
             if same && entry.hash == text.hash {
                 let told = self.engine.read(|reader| reader.transcripts_of(known))?;
                 if touched.iter().all(|transcript| told.contains(transcript)) && !self.staged {
-                    return Ok(None);
+                    return Ok((of(known), None));
                 }
                 id = known;
             } else if same && self.is_grown(&entry, &text)? {
@@ -179,7 +185,7 @@ impl Import<'_> {
             }
         }
         self.stage.chunks.extend(text.stage.chunks);
-        Ok(Some(SourceChange {
+        let change = SourceChange {
             id,
             entry: SourceEntry {
                 path: text.path,
@@ -190,7 +196,8 @@ impl Import<'_> {
                 chunks: text.chunks,
             },
             transcripts: touched,
-        }))
+        };
+        Ok((of(id), Some(change)))
     }
 
     /// Whether a source begins with all that it was before.

@@ -48,12 +48,31 @@ pub(in crate::store) struct StagedRecord {
     pub(in crate::store) bytes: Vec<u8>,
     /// The large content that was cut out of it.
     pub(in crate::store) blobs: Vec<NewBlob>,
+    pub(in crate::store) origin: Option<StagedOrigin>,
+}
+
+/// Where a staged record comes from.
+#[derive(Clone, Copy, Debug, Encode, Decode)]
+pub(in crate::store) struct StagedOrigin {
+    /// The source and the version of the codec that read it; None stands for those of the import.
+    pub(in crate::store) source: Option<SourceRef>,
+    pub(in crate::store) offset: u64,
+    pub(in crate::store) length: u64,
+    /// How many tokens of a row's own usage were written to a cache.
+    pub(in crate::store) cache_write: u64,
+}
+
+/// A source, and the version of the codec that read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub(in crate::store) struct SourceRef {
+    pub(in crate::store) id: u64,
+    pub(in crate::store) codec_version: u32,
 }
 
 impl StagedRecord {
     fn weight(&self) -> usize {
         let blobs = self.blobs.iter().map(|blob| 64 + blob.bytes.len());
-        64 + self.bytes.len() + blobs.sum::<usize>()
+        96 + self.bytes.len() + blobs.sum::<usize>()
     }
 }
 
@@ -76,6 +95,8 @@ pub(in crate::store) struct Publish {
     /// Usage records, and whether each is superseded from now on.
     pub(in crate::store) superseded: Vec<(u64, u64, bool)>,
     pub(in crate::store) source: Option<SourceChange>,
+    /// What its records come from.
+    pub(in crate::store) origin: Option<SourceRef>,
 }
 
 /// A transcript as it is after an import.
@@ -92,6 +113,8 @@ pub(in crate::store) struct Published {
     pub(in crate::store) usages: Vec<CountedUsage>,
     /// Idempotency keys and the sequences of the rows that hold them.
     pub(in crate::store) keys: Vec<(String, u64)>,
+    /// What else sources told of the session, if that is new: JSON text.
+    pub(in crate::store) attributes: Option<String>,
 }
 
 /// The end of the import of an image.
@@ -135,6 +158,8 @@ pub(in crate::store) struct RestoredTranscript {
     /// Idempotency keys and the sequences of the rows that hold them.
     pub(in crate::store) keys: Vec<(String, u64)>,
     pub(in crate::store) sources: Vec<u64>,
+    /// JSON text.
+    pub(in crate::store) attributes: Option<String>,
 }
 
 /// A source of an image.
@@ -146,12 +171,18 @@ pub(in crate::store) struct RestoredSource {
     pub(in crate::store) newest: bool,
 }
 
+/// Request, usage record, and the session, thread and agent that it is counted under.
+pub(in crate::store) type RestoredTold = (Option<String>, CallSlot, [String; 3]);
+
+/// A running total, and what it is counted under if it is.
+pub(in crate::store) type RestoredTotal = (RunTotal, Option<[String; 3]>);
+
 /// A provider's call of an image.
 #[derive(Debug, Encode, Decode)]
 pub(in crate::store) struct RestoredCall {
     pub(in crate::store) key: Vec<u8>,
-    /// Request, usage record, and the session, thread and agent that it is counted under.
-    pub(in crate::store) told: Vec<(Option<String>, CallSlot, [String; 3])>,
+    pub(in crate::store) told: Vec<RestoredTold>,
+    pub(in crate::store) totals: Vec<RestoredTotal>,
 }
 
 /// Where a usage was counted.
@@ -177,6 +208,26 @@ pub(in crate::store) struct CallGroup {
     /// By records that name no request.
     pub(in crate::store) unnamed: Option<CallSlot>,
     pub(in crate::store) requests: Vec<(String, CallSlot)>,
+    /// Of runs that go on from each other, by run and length.
+    pub(in crate::store) totals: Vec<RunTotal>,
+}
+
+/// What a run had used up to some point of its history, with all that the runs before it had.
+#[derive(Clone, Debug, Encode, Decode)]
+pub(in crate::store) struct RunTotal {
+    pub(in crate::store) run: String,
+    /// How long its history was.
+    pub(in crate::store) length: u64,
+    /// The runs that it goes on from and how long their history was then, the last one first.
+    pub(in crate::store) after: Vec<(String, u64)>,
+    pub(in crate::store) transcript: u64,
+    pub(in crate::store) input: u64,
+    pub(in crate::store) output: u64,
+    pub(in crate::store) cached_input: u64,
+    pub(in crate::store) cache_write: u64,
+    pub(in crate::store) cost_usd: f64,
+    /// The usage record of what it adds, of the largest total of the run.
+    pub(in crate::store) slot: Option<CallSlot>,
 }
 
 /// The largest that was told of one call, and its usage record.
@@ -187,6 +238,7 @@ pub(in crate::store) struct CallSlot {
     pub(in crate::store) output: u64,
     pub(in crate::store) input: u64,
     pub(in crate::store) cached_input: u64,
+    pub(in crate::store) cache_write: u64,
     pub(in crate::store) cost_usd: f64,
     /// Applying fills it in.
     pub(in crate::store) at: Option<CountedAt>,
@@ -277,8 +329,9 @@ impl Stage {
 impl CallSlot {
     /// Whether this counts rather than `other`. It makes no difference which was met first.
     pub(in crate::store) fn outweighs(&self, other: &Self) -> bool {
-        (self.output, self.input, self.cached_input)
-            .cmp(&(other.output, other.input, other.cached_input))
+        let counts = |it: &Self| (it.output, it.input, it.cached_input, it.cache_write);
+        counts(self)
+            .cmp(&counts(other))
             .then(self.cost_usd.total_cmp(&other.cost_usd))
             .is_gt()
     }
@@ -330,6 +383,7 @@ impl CallGroup {
     /// All usage records of the group.
     pub(in crate::store) fn slots_mut(&mut self) -> impl Iterator<Item = &mut CallSlot> {
         let named = self.requests.iter_mut().map(|(_, slot)| slot);
-        self.unnamed.iter_mut().chain(named)
+        let totals = self.totals.iter_mut().filter_map(|it| it.slot.as_mut());
+        self.unnamed.iter_mut().chain(named).chain(totals)
     }
 }

@@ -17,7 +17,7 @@ use crate::store::head::{
 };
 use crate::store::pending::Newest;
 use crate::store::read::context::{LiveRows, Place};
-use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal};
+use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal, UsageBody};
 use crate::turn::{ContextPlan, PlannedRow, PlannedUsage, RowsPlan, Slot, background_origin};
 use crate::{Error, Result, TranscriptMeta, TurnUsage};
 
@@ -193,6 +193,7 @@ impl<'e> Draft<'e> {
                     input_tokens: turn.usage.input,
                     output_tokens: turn.usage.output,
                     cached_input_tokens: turn.usage.cached_input,
+                    cache_write_tokens: 0,
                     cost: Money::from_usd(turn.usage.cost_usd).0,
                 },
             });
@@ -286,12 +287,12 @@ impl<'e> Draft<'e> {
     fn usages(&mut self, usages: &[PlannedUsage]) -> Result<()> {
         for planned in usages {
             let address = self.address();
-            let encoded = record::encode_usage(
-                self.engine.packing(),
-                address,
-                &planned.usage,
-                planned.request_id.as_deref(),
-            )?;
+            let body = UsageBody {
+                usage: planned.usage.clone(),
+                request_id: planned.request_id.clone(),
+                ..UsageBody::default()
+            };
+            let encoded = record::encode_usage(self.engine.packing(), address, &body)?;
             self.push(address, encoded, None, Some(&planned.usage))?;
         }
         Ok(())

@@ -15,11 +15,11 @@ use crate::store::database::{storage_error, table_error};
 use crate::store::head::{Range, StemInfo, Totals, Transcript, source_from_code};
 use crate::store::image::ExportScope;
 use crate::store::image::entry::{
-    CallEntry, Entry, FailureEntry, HourEntry, More, Pico, RecordEntry, RecordName, ReferenceEntry,
-    RepeatEntry, RowEntry, SourceEntry, SpentEntry, StemEntry, TallyEntry, ToldEntry,
-    TranscriptEntry,
+    CallEntry, Entry, FailureEntry, HourEntry, More, OriginEntry, Pico, RecordEntry, RecordName,
+    ReferenceEntry, RepeatEntry, RowEntry, SourceEntry, SpentEntry, StemEntry, TallyEntry,
+    ToldEntry, TotalEntry, TranscriptEntry,
 };
-use crate::store::import::step::{CallGroup, CallSlot};
+use crate::store::import::step::{CallGroup, CallSlot, RunTotal};
 use crate::store::import::unknown;
 use crate::store::record::{Address, Body, Kind};
 use crate::store::tables::{self, id_key};
@@ -237,6 +237,7 @@ impl Reader<'_> {
             input: totals.input_tokens,
             output: totals.output_tokens,
             cached_input: totals.cached_input_tokens,
+            cache_write: totals.cache_write_tokens,
             cost: Pico(totals.cost),
         })
     }
@@ -289,6 +290,7 @@ impl Reader<'_> {
         let stem = self.stem_info(birth.session)?.stem;
         let full = full_stem(&stem, birth.generation);
         let sources = self.sources_of(id)?;
+        let told = self.attributes(id)?;
         sink(Entry::Transcript(Box::new(TranscriptEntry {
             stem,
             generation: birth.generation,
@@ -303,6 +305,8 @@ impl Reader<'_> {
             spend: TallyEntry::from(&head.spend),
             spent: self.spent_of_image(id)?,
             sources: sources.iter().map(|id| format!("{id:016x}")).collect(),
+            spawned_by: told.spawned_by,
+            attributes: told.more,
             more: self.unknown(&unknown::transcript(&full))?,
         })))?;
         let mut first = 0;
@@ -345,6 +349,15 @@ impl Reader<'_> {
             Ok((record.kind, record.address, record.body()?))
         })?;
         let mut entry = RecordEntry::new(kind, address);
+        if let Some(imported) = self.origin(address.transcript, address.seq)? {
+            entry.cache_write = imported.cache_write;
+            entry.origin = Some(OriginEntry {
+                source: format!("{:016x}", imported.origin.source),
+                offset: imported.origin.offset,
+                length: imported.origin.length,
+                codec_version: imported.origin.codec_version,
+            });
+        }
         match body {
             Body::Row(row) => entry.row = Some(Box::new(RowEntry::of(*row))),
             Body::Marker(marker) => {
@@ -354,6 +367,9 @@ impl Reader<'_> {
             }
             Body::Usage(body) => {
                 entry.usage = Some(body.usage.into());
+                entry.cache_write = body.cache_write;
+                let original = body.original.as_deref();
+                entry.original = original.map(crate::store::record::json).transpose()?;
                 entry.request_id = body.request_id;
                 entry.superseded = self.is_superseded(address.transcript, address.seq)?;
             }
@@ -428,14 +444,44 @@ impl Reader<'_> {
             {
                 told.push(self.told_of_image(request, slot)?);
             }
-            if told.is_empty() {
+            let mut totals = Vec::new();
+            for total in &group.totals {
+                if chosen.transcripts.contains(&total.transcript) {
+                    totals.push(self.total_of_image(total)?);
+                }
+            }
+            if told.is_empty() && totals.is_empty() {
                 continue;
             }
             let key = hex(key.value());
             let more = self.unknown(&unknown::call(&key))?;
-            sink(Entry::Call(CallEntry { key, told, more }))?;
+            sink(Entry::Call(CallEntry {
+                key,
+                told,
+                totals,
+                more,
+            }))?;
         }
         Ok(())
+    }
+
+    fn total_of_image(&mut self, total: &RunTotal) -> Result<TotalEntry> {
+        let session = self.transcript(total.transcript)?.birth.session;
+        Ok(TotalEntry {
+            run: total.run.clone(),
+            length: total.length,
+            after: total.after.clone(),
+            stem: self.stem_info(session)?.stem,
+            input: total.input,
+            output: total.output,
+            cached_input: total.cached_input,
+            cache_write: total.cache_write,
+            cost_usd: total.cost_usd,
+            adds: match &total.slot {
+                Some(slot) => Some(self.told_of_image(None, slot)?),
+                None => None,
+            },
+        })
     }
 
     fn told_of_image(&mut self, request: Option<&str>, slot: &CallSlot) -> Result<ToldEntry> {
@@ -450,6 +496,7 @@ impl Reader<'_> {
             input: slot.input,
             output: slot.output,
             cached_input: slot.cached_input,
+            cache_write: slot.cache_write,
             cost_usd: slot.cost_usd,
             stem: self.stem_info(at.session)?.stem,
             thread: self.name(at.thread)?,
@@ -553,10 +600,13 @@ impl RecordEntry {
             row: None,
             rows: None,
             usage: None,
+            cache_write: 0,
+            original: None,
             superseded: false,
             tools: None,
             request_id: None,
             metadata: None,
+            origin: None,
             more: More::new(),
         }
     }

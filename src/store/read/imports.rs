@@ -3,10 +3,12 @@
 use redb::ReadOnlyTable;
 
 use super::{Reader, missing};
+use crate::store::attributes::Attributes;
 use crate::store::binary;
 use crate::store::database::{storage_error, table_error};
 use crate::store::import::SourceInfo;
 use crate::store::import::step::{CallGroup, ChunkHash, RepeatKey, SourceEntry};
+use crate::store::origin::{Imported, ORIGIN_CHUNK, Origins};
 use crate::store::tables::{self, id_key};
 use crate::{Result, SessionRef};
 
@@ -130,6 +132,30 @@ impl Reader<'_> {
             Ok(entry.info(id.value()))
         })
         .collect()
+    }
+
+    /// Where a record was imported from.
+    pub(in crate::store) fn origin(&self, transcript: u64, seq: u64) -> Result<Option<Imported>> {
+        let Some(table) = self.optional(tables::ORIGINS)? else {
+            return Ok(None);
+        };
+        let chunk = (transcript, seq / ORIGIN_CHUNK);
+        let Some(bytes) = table.get(chunk).map_err(storage_error)? else {
+            return Ok(None);
+        };
+        let origins: Origins = binary::decode(bytes.value(), "the origins of a transcript")?;
+        Ok(origins.get(seq))
+    }
+
+    /// What else sources told of the session of a transcript.
+    pub(in crate::store) fn attributes(&self, transcript: u64) -> Result<Attributes> {
+        let Some(table) = self.optional(tables::ATTRIBUTES)? else {
+            return Ok(Attributes::default());
+        };
+        let found = table.get(transcript).map_err(storage_error)?;
+        found.map_or(Ok(Attributes::default()), |text| {
+            Attributes::parse(text.value())
+        })
     }
 
     pub(in crate::store) fn has_chunk(&self, hash: &ChunkHash) -> Result<bool> {

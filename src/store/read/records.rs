@@ -10,7 +10,7 @@ use super::{Reader, missing};
 use crate::store::database::storage_error;
 use crate::store::engine::Engine;
 use crate::store::head::Range;
-use crate::store::record::{Body, Kind};
+use crate::store::record::{Body, Kind, json};
 use crate::store::tables;
 use crate::store::{Record, RecordKind};
 use crate::{Error, Result};
@@ -69,10 +69,17 @@ impl Reader<'_> {
             request_id: None,
             message: None,
             usage: None,
+            cache_write_tokens: 0,
+            original_usage: None,
             tools: None,
             metadata: None,
             retained: Vec::new(),
+            origin: None,
         };
+        if let Some(imported) = self.origin(address.transcript, address.seq)? {
+            record.origin = Some(imported.origin);
+            record.cache_write_tokens = imported.cache_write;
+        }
         match body {
             Body::Row(row) => {
                 let display = row.display();
@@ -93,6 +100,8 @@ impl Reader<'_> {
                 record.kind = RecordKind::Usage;
                 record.request_id = body.request_id;
                 record.usage = Some(body.usage);
+                record.cache_write_tokens = body.cache_write;
+                record.original_usage = body.original.as_deref().map(json).transpose()?;
             }
             Body::Tools(tools) => {
                 record.kind = RecordKind::Tools;

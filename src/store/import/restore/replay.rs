@@ -5,17 +5,20 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::super::step::{RestoredTranscript, StagedAt};
+use super::super::step::{RestoredTranscript, SourceRef, StagedAt, StagedOrigin};
 use super::session::{Known, gone_on};
-use super::{Restore, damaged, number};
+use super::{Restore, RestoredCounts, damaged, number};
 use crate::spend::{Money, SpendTally};
 use crate::store::apply::full_stem;
+use crate::store::attributes::Attributes;
 use crate::store::envelope::Encoded;
 use crate::store::head::{Context, Head, INLINE_RANGES, Range, ToolsRef};
-use crate::store::image::entry::{RecordEntry, RecordName, RowEntry, TallyEntry, TranscriptEntry};
+use crate::store::image::entry::{
+    RecordEntry, RecordName, RowEntry, SpentEntry, TallyEntry, TranscriptEntry,
+};
 use crate::store::import::unknown;
 use crate::store::pending::Newest;
-use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal};
+use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal, UsageBody};
 use crate::transcript::limits::{MAX_GENERATION, check_message, check_meta};
 use crate::turn::background_origin;
 use crate::{Result, TurnUsage};
@@ -173,6 +176,7 @@ impl Restore<'_> {
             uuid: entry.uuid.as_u128(),
             at: entry.at,
         };
+        let origin = origin_of(open, &entry)?;
         let packing = self.engine.packing();
         let encoded = match entry.kind {
             RecordName::Row
@@ -211,7 +215,13 @@ impl Restore<'_> {
                 if entry.superseded {
                     self.restored.superseded.push(place);
                 }
-                record::encode_usage(packing, address, &usage, entry.request_id.as_deref())?
+                let body = UsageBody {
+                    usage,
+                    request_id: entry.request_id,
+                    cache_write: entry.cache_write,
+                    original: entry.original.map(|original| original.to_string()),
+                };
+                record::encode_usage(packing, address, &body)?
             }
             RecordName::Tools => {
                 let tools = entry.tools.ok_or_else(bare)?;
@@ -234,7 +244,7 @@ impl Restore<'_> {
             seq: address.seq,
             uuid: address.uuid,
         };
-        self.put(at, encoded)
+        self.put(at, encoded, origin)
     }
 
     fn ranges(&mut self, open: &OpenTranscript, entry: &RecordEntry) -> Result<Vec<Range>> {
@@ -336,11 +346,7 @@ impl Restore<'_> {
             return Err(damaged("a live context is not the one that it was"));
         }
         let spend = SpendTally::from(entry.spend);
-        self.counts.input = self.counts.input.saturating_add(spend.input_tokens);
-        self.counts.output = self.counts.output.saturating_add(spend.output_tokens);
-        let cached = spend.cached_input_tokens;
-        self.counts.cached_input = self.counts.cached_input.saturating_add(cached);
-        self.counts.cost = self.counts.cost.saturating_add(spend.cost.0);
+        self.counts.count(&spend, &entry.spent);
         let head = Head {
             meta: Arc::new(entry.meta),
             via_session: entry.referenced,
@@ -374,6 +380,10 @@ impl Restore<'_> {
             }
             sources.push(number(id)?);
         }
+        let attributes = Attributes {
+            spawned_by: entry.spawned_by,
+            more: entry.attributes,
+        };
         let by_agent = entry.spent.into_iter();
         self.restored.transcripts.push(RestoredTranscript {
             transcript: open.number,
@@ -385,9 +395,35 @@ impl Restore<'_> {
             spent: by_agent.map(|it| it.counted(0)).collect(),
             keys: open.keys,
             sources,
+            attributes: (!attributes.is_empty()).then(|| attributes.to_text()),
         });
         Ok(())
     }
+}
+
+/// Where a record comes from.
+fn origin_of(open: &OpenTranscript, entry: &RecordEntry) -> Result<Option<StagedOrigin>> {
+    // A usage record has that itself.
+    let of_row = !matches!(entry.kind, RecordName::Usage);
+    let cache_write = if of_row { entry.cache_write } else { 0 };
+    let Some(origin) = &entry.origin else {
+        return match cache_write {
+            0 => Ok(None),
+            _ => Err(damaged("a row that was not imported has what imports have")),
+        };
+    };
+    if !open.entry.sources.contains(&origin.source) {
+        return Err(damaged("a record comes from no source of its transcript"));
+    }
+    Ok(Some(StagedOrigin {
+        source: Some(SourceRef {
+            id: number(&origin.source)?,
+            codec_version: origin.codec_version,
+        }),
+        offset: origin.offset,
+        length: origin.length,
+        cache_write,
+    }))
 }
 
 /// Refuses what no clock shows.
@@ -401,6 +437,19 @@ fn check_time(micros: i64) -> Result<()> {
 /// That a record lacks what its kind has.
 fn bare() -> crate::Error {
     damaged("a record lacks what records of its kind have")
+}
+
+impl RestoredCounts {
+    /// Counts what a transcript spent, in all and apart.
+    fn count(&mut self, tally: &SpendTally, spent: &[SpentEntry]) {
+        self.input = self.input.saturating_add(tally.input_tokens);
+        self.output = self.output.saturating_add(tally.output_tokens);
+        self.cached_input = self.cached_input.saturating_add(tally.cached_input_tokens);
+        self.cost = self.cost.saturating_add(tally.cost.0);
+        for part in spent {
+            self.cache_write = self.cache_write.saturating_add(part.cache_write);
+        }
+    }
 }
 
 impl From<TallyEntry> for SpendTally {
