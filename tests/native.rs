@@ -195,6 +195,89 @@ fn what_was_imported_comes_back_with_its_sources_and_calls() {
     assert_eq!(spent(&store), spent(&other));
 }
 
+/// Documents of a run, of two that were resumed from it, and of one that was resumed from one of those.
+fn runs() -> Vec<String> {
+    let message = |role: &str, text: &str| json!({"role": role, "content": text});
+    let run = |texts: &[&str], points: &[usize], total: u32| {
+        let roles = ["user", "assistant"].iter().cycle();
+        let messages = texts
+            .iter()
+            .zip(roles)
+            .map(|(text, role)| message(role, text));
+        let resume = points.iter().fold(Value::Null, |previous, point| {
+            let mut info = json!({"source": "x", "exit_status": "", "steps": 1, "message": point});
+            if !previous.is_null() {
+                info["previous"] = previous;
+            }
+            info
+        });
+        let mut document = json!({"task": "t", "model": "m", "messages": messages.collect::<Vec<_>>(),
+            "steps": 1, "cost": f64::from(total) / 64.0, "input_tokens": 10 * total, "output_tokens": total,
+            "cache_read_tokens": 3 * total, "cache_write_tokens": 2 * total, "exit_status": "", "root": "/srv"});
+        if !resume.is_null() {
+            document["resume"] = resume;
+        }
+        document.to_string()
+    };
+    vec![
+        run(&["a", "b"], &[], 8),
+        run(&["a", "b", "on", "c"], &[2], 13),
+        run(&["a", "b", "on", "d"], &[2], 20),
+        run(&["a", "b", "on", "c", "on", "e"], &[2, 4], 29),
+    ]
+}
+
+#[test]
+fn all_that_imports_tell_comes_back() {
+    let store = imported();
+    let give = |name: &str, text: &str, codec: &str| {
+        let codec = interchange::codec(codec).unwrap();
+        store.import_from(name, text.as_bytes(), codec).unwrap();
+    };
+    // The run that was resumed comes after those that go on from it.
+    for (at, text) in runs().iter().enumerate().rev() {
+        give(&format!("{at}.json"), text, "checkpoint");
+    }
+    let log = include_str!("../src/interchange/record_log/session.jsonl");
+    give("log.jsonl", log, "record-log");
+    let written = claude("w", 4).replace(
+        "\"output_tokens\"",
+        "\"cache_creation_input_tokens\":5,\"output_tokens\"",
+    );
+    let written = written.replace("\"sessionId\"", "\"cwd\":\"/home/u\",\"sessionId\"");
+    let written = written.replace("msg_", "w_");
+    give("w.jsonl", &written, "claude-code");
+    let bytes = check_round_trip(&store);
+    let text = String::from_utf8(bytes.clone()).unwrap();
+    for key in [
+        "origin",
+        "attributes",
+        "cache_write",
+        "original",
+        "totals",
+        "adds",
+    ] {
+        assert!(text.contains(&format!("\"{key}\":")), "{key}");
+    }
+    // And it is enough to go on from: all files tell nothing new, and a later one what it adds.
+    let other = Store::in_memory().unwrap();
+    import(&other, &bytes).unwrap();
+    let codec = interchange::codec("checkpoint").unwrap();
+    for (at, text) in runs().iter().enumerate() {
+        let name = format!("{at}.json");
+        let report = other.import_from(name, text.as_bytes(), codec).unwrap();
+        assert_eq!((report.messages, report.output_tokens), (0, 0));
+    }
+    let more = runs()[3].replace("\"output_tokens\":29", "\"output_tokens\":31");
+    for store in [&store, &other] {
+        let report = store.import_from("3.json", more.as_bytes(), codec).unwrap();
+        assert_eq!((report.output_tokens, report.input_tokens), (2, 0));
+    }
+    let spent = |store: &Store| store.spend(transcript_redb::SpendQuery::default()).unwrap();
+    assert_eq!(spent(&store), spent(&other));
+    check_round_trip(&other);
+}
+
 #[test]
 fn a_host_goes_on_in_an_imported_store() {
     let world = scripted();
@@ -476,7 +559,7 @@ fn a_file_that_vouches_for_nonsense_is_refused_without_a_panic() {
     let bytes = all(&imported());
     let file = lines(&bytes);
     let scripted = lines(&all(&scripted().store));
-    for (file, step) in [(&file, 5), (&scripted, 2)] {
+    for (file, step) in [(&file, 7), (&scripted, 2)] {
         for at in (0..file.len()).step_by(step) {
             // Without a line, with one twice, and with two exchanged.
             let mut without = file.clone();

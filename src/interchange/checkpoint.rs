@@ -2,8 +2,8 @@
 //!
 //! The document names no conversation, and it is written anew with every step. A run is known by its history up to its
 //! first answer, that of a resumed run up to the first answer behind the last resume point; so it stays the same session
-//! while it grows. All runs that continue each other are one thread. Their totals go on over the whole chain: the largest
-//! counts.
+//! while it grows. All runs that continue each other are one thread. Their totals go on over the whole chain: of each run
+//! counts what it adds to those before it that are known.
 
 mod model;
 #[cfg(test)]
@@ -173,10 +173,10 @@ impl Reader {
         self.document.get(key).and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// The name of the run whose last resume point is the given message.
-    fn name(&self, resumed_at: usize) -> String {
+    /// The name of the run whose last resume point is the given message, and whose history is as long as given.
+    fn name(&self, resumed_at: usize, length: usize) -> String {
         let mut hash = Sha256::new();
-        for (at, message) in self.messages.iter().enumerate() {
+        for (at, message) in self.messages.iter().enumerate().take(length) {
             hash.update(message.to_string().as_bytes());
             hash.update([0]);
             let answer = message.get("role").and_then(Value::as_str) == Some("assistant");
@@ -187,12 +187,57 @@ impl Reader {
         hex(&hash.finalize(), 16)
     }
 
+    /// By what its totals are known: those of the runs that it was resumed from are in them.
+    fn total(&self, name: &str, thread: &str) -> CallId {
+        let mut after = Vec::new();
+        let mut info = self.document.get("resume");
+        let mut end = self.messages.len();
+        while let Some(point) = info {
+            let message = point.get("message").and_then(Value::as_u64);
+            let message = message.and_then(|at| usize::try_from(at).ok());
+            // Each lies before the one that was told before it.
+            let Some(message) = message.filter(|at| *at < end) else {
+                break;
+            };
+            end = message;
+            info = point.get("previous");
+            let begun = info.and_then(|it| it.get("message")?.as_u64());
+            let begun = begun.and_then(|at| usize::try_from(at).ok());
+            after.push((self.name(begun.unwrap_or(0), end), end as u64));
+        }
+        CallId::Total {
+            family: format!("checkpoint {thread}"),
+            run: name.to_owned(),
+            length: self.messages.len() as u64,
+            after,
+        }
+    }
+
+    /// The totals as the document has them.
+    fn counters(&self) -> Value {
+        let counters = self.document.iter().filter(|(key, _)| {
+            matches!(
+                key.as_str(),
+                "steps"
+                    | "cost"
+                    | "input_tokens"
+                    | "output_tokens"
+                    | "cache_read_tokens"
+                    | "cache_write_tokens"
+            )
+        });
+        let counters = counters.map(|(key, value)| (key.clone(), value.clone()));
+        Value::Object(counters.collect())
+    }
+
     fn tell(mut self, emit: &mut Emit<'_>) -> Result<()> {
         let resume = self.document.get("resume");
         let resumed_at = resume.and_then(|it| it.get("message")?.as_u64());
         let resumed_at = resumed_at.and_then(|at| usize::try_from(at).ok());
-        let name = self.name(resumed_at.unwrap_or(0));
-        let thread = self.name(0);
+        let length = self.messages.len();
+        let name = self.name(resumed_at.unwrap_or(0), length);
+        let thread = self.name(0, length);
+        let total = self.total(&name, &thread);
         // The format has no times, and a session that is imported twice has to look the same.
         let mut meta = TranscriptMeta::new(NAME)
             .with_thread_id(&thread)
@@ -215,7 +260,7 @@ impl Reader {
             emit.tools(session, tools, self.place, key)?;
         }
         self.history(session, &name, emit)?;
-        self.usage(session, &thread, &model, emit)
+        self.usage(session, total, &model, emit)
     }
 
     fn history(&mut self, session: SessionNo, name: &str, emit: &mut Emit<'_>) -> Result<()> {
@@ -342,7 +387,7 @@ impl Reader {
     fn usage(
         &self,
         session: SessionNo,
-        thread: &str,
+        id: CallId,
         model: &str,
         emit: &mut Emit<'_>,
     ) -> Result<()> {
@@ -368,14 +413,14 @@ impl Reader {
         emit.call(CallFact {
             session,
             row: None,
-            id: CallId::Key(format!("checkpoint {thread}")),
+            id,
             usage: TurnUsage {
                 model: model.to_owned(),
                 usage,
                 ..TurnUsage::default()
             },
             cache_write: self.count("cache_write_tokens"),
-            original: None,
+            original: Some(self.counters()),
             place: self.place,
         })
     }
