@@ -158,6 +158,58 @@ fn the_sample_is_imported_listed_shown_and_summed() {
 }
 
 #[test]
+fn what_files_tell_of_a_session_and_a_record_is_shown() {
+    let desk = Desk::with_sample();
+    let shown = desk.text(&["show", "7f3c"]);
+    assert!(shown.contains("/home/ada/orchard"), "{shown}");
+    let sessions = desk.json(&["sessions", "--json", "--children"]);
+    let of = |key: &str| sessions.iter().find(|it| it["session_key"] == key).unwrap();
+    assert_eq!(of(SESSION)["attributes"]["gitBranch"], "main");
+    assert!(of(SESSION)["spawned_by"].is_null());
+    // The sample does not say which call it was.
+    let agents = desk.path("p/s/subagents");
+    std::fs::create_dir_all(&agents).unwrap();
+    let line = r#"{"type":"user","sessionId":"s","agentId":"a1","isSidechain":true,"uuid":"u1","message":{"role":"user","content":"go"}}"#;
+    std::fs::write(agents.join("agent-a1.jsonl"), line).unwrap();
+    let meta = r#"{"toolUseId":"toolu_7"}"#;
+    std::fs::write(agents.join("agent-a1.meta.json"), meta).unwrap();
+    let one = Desk::new();
+    one.text(&["import", desk.path("p").to_str().unwrap()]);
+    let run = &one.json(&["sessions", "--json", "--children"])[0];
+    assert_eq!(run["spawned_by"], "toolu_7");
+    let stem = run["stem"].as_str().unwrap();
+    assert!(one.text(&["show", stem]).contains("spawned by toolu_7"));
+
+    let display = desk.json(&["show", SESSION, "--json"]);
+    let uuid = display[0]["message"]["uuid"].as_str().unwrap();
+    let origin = desk.json(&["record", uuid, "--json"])[0]["origin"].clone();
+    let file = std::fs::read(sample().join(format!("{SESSION}.jsonl"))).unwrap();
+    let from = usize::try_from(origin["offset"].as_u64().unwrap()).unwrap();
+    let to = from + usize::try_from(origin["length"].as_u64().unwrap()).unwrap();
+    let line: Value = serde_json::from_slice(&file[from..to]).unwrap();
+    assert_eq!(line["uuid"], uuid);
+    assert_eq!(origin["format"], "claude-code");
+    assert!(
+        desk.text(&["record", uuid])
+            .contains("read as claude-code 1")
+    );
+
+    let spend = desk.text(&["spend", "--by", "model"]);
+    assert!(spend.contains("TO CACHE"), "{spend}");
+    let total = desk.json(&["spend", "--json"]);
+    assert!(total[0]["cache_write_tokens"].as_u64().unwrap() > 0);
+    // A host tells nothing of it.
+    let desk = Desk::new();
+    let store = Store::open(desk.store()).unwrap();
+    let mut usage = TurnUsage::default();
+    usage.usage.input = 7;
+    write_session(&store, &SessionRef::root("a"), "hello", usage);
+    drop(store);
+    assert!(!desk.text(&["spend"]).contains("TO CACHE"));
+    assert_eq!(desk.json(&["spend", "--json"])[0]["cache_write_tokens"], 0);
+}
+
+#[test]
 fn programs_get_the_same_as_json() {
     let desk = Desk::with_sample();
     let sessions = desk.json(&["sessions", "--json", "--children"]);
@@ -218,6 +270,7 @@ fn an_import_reports_each_file_and_a_second_one_adds_nothing() {
         "input_tokens",
         "output_tokens",
         "cached_input_tokens",
+        "cache_write_tokens",
         "cost_usd",
     ];
     named.sort_unstable();

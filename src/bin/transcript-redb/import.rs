@@ -163,6 +163,7 @@ fn summary(
         "input_tokens": sum(|report| report.input_tokens),
         "output_tokens": sum(|report| report.output_tokens),
         "cached_input_tokens": sum(|report| report.cached_input_tokens),
+        "cache_write_tokens": sum(|report| report.cache_write_tokens),
         "cost_usd": cost(reports),
         "failed": failed.collect::<Vec<_>>(),
     });

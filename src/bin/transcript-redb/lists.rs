@@ -1,7 +1,9 @@
 //! `sessions` and `threads`.
 
 use serde_json::{Value, json};
-use transcript_redb::{SessionQuery, SessionSummary, ThreadSummary, TranscriptSpend};
+use transcript_redb::{
+    Attributes, SessionQuery, SessionSummary, Store, ThreadSummary, TranscriptSpend,
+};
 
 use crate::args::{Database, Json, Sessions};
 use crate::failure::{Failure, Outcome};
@@ -25,7 +27,7 @@ pub fn sessions(
     })?;
     if args.output.json {
         for session in &sessions {
-            output.json(&session_json(session))?;
+            output.json(&session_json(&store, session)?)?;
         }
         return Ok(Outcome::Done);
     }
@@ -64,9 +66,13 @@ pub fn sessions(
 }
 
 /// A session as programs get it.
-pub fn session_json(session: &SessionSummary) -> Value {
+pub fn session_json(store: &Store, session: &SessionSummary) -> Result<Value, Failure> {
     let reference = session.session.as_ref();
-    json!({
+    let told = match reference {
+        Some(reference) => store.attributes(reference)?,
+        None => Attributes::default(),
+    };
+    Ok(json!({
         "stem": session.stem,
         "session_key": reference.map(|it| &it.session_key),
         "agent_id": reference.and_then(|it| it.agent_id.as_ref()),
@@ -81,7 +87,9 @@ pub fn session_json(session: &SessionSummary) -> Value {
         "messages": session.messages,
         "live_messages": session.live_messages,
         "spend": session.spend,
-    })
+        "spawned_by": told.spawned_by,
+        "attributes": told.more,
+    }))
 }
 
 /// `threads`

@@ -1,12 +1,12 @@
 //! `record`: one record by its UUID.
 
 use serde_json::{Value, json};
-use transcript_redb::{Record, RecordKind};
+use transcript_redb::{Record, RecordKind, SourceInfo};
 
 use crate::args;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use crate::text::{many, safe};
+use crate::text::{count, many, safe, safe_line, size};
 
 /// `record`
 pub fn run(
@@ -21,7 +21,11 @@ pub fn run(
             args.uuid
         )));
     };
-    let json = record_json(&record)?;
+    let source = match &record.origin {
+        Some(origin) => store.source(origin.source)?,
+        None => None,
+    };
+    let json = record_json(&record, source.as_ref())?;
     if args.output.json {
         output.json(&json)?;
         return Ok(Outcome::Done);
@@ -34,10 +38,19 @@ pub fn run(
     let parent = record.parent.map(|uuid| uuid.to_string());
     output.field("parent", &parent.unwrap_or_default())?;
     output.field("turn", record.request_id.as_deref().unwrap_or_default())?;
+    if let (Some(origin), Some(source)) = (&record.origin, &source) {
+        let (path, format) = (safe_line(&source.path), safe_line(&source.format));
+        let piece = format!("{} at byte {}", size(origin.length), origin.offset);
+        let codec = format!("{format} {}", origin.codec_version);
+        output.field("from", &format!("{path}, {piece}, read as {codec}"))?;
+    }
+    if record.cache_write_tokens > 0 {
+        output.field("to cache", &count(record.cache_write_tokens))?;
+    }
     if !record.retained.is_empty() {
         output.field("keeps", &many(record.retained.len() as u64, "row"))?;
     }
-    for key in ["message", "usage", "tools", "metadata"] {
+    for key in ["message", "usage", "original_usage", "tools", "metadata"] {
         let Some(value) = json.get(key).filter(|value| !value.is_null()) else {
             continue;
         };
@@ -63,8 +76,18 @@ fn kind_name(kind: RecordKind) -> &'static str {
     }
 }
 
-fn record_json(record: &Record) -> Result<Value, Failure> {
+fn record_json(record: &Record, source: Option<&SourceInfo>) -> Result<Value, Failure> {
     let failed = |error: serde_json::Error| Failure::Told(error.to_string());
+    let origin = record.origin.map(|origin| {
+        json!({
+            "source": origin.source,
+            "path": source.map(|source| &source.path),
+            "format": source.map(|source| &source.format),
+            "offset": origin.offset,
+            "length": origin.length,
+            "codec_version": origin.codec_version,
+        })
+    });
     Ok(json!({
         "uuid": record.uuid,
         "parent": record.parent,
@@ -76,8 +99,11 @@ fn record_json(record: &Record) -> Result<Value, Failure> {
         "request_id": record.request_id,
         "message": serde_json::to_value(&record.message).map_err(failed)?,
         "usage": serde_json::to_value(&record.usage).map_err(failed)?,
+        "cache_write_tokens": record.cache_write_tokens,
+        "original_usage": record.original_usage,
         "tools": record.tools,
         "metadata": record.metadata,
         "retained": record.retained,
+        "origin": origin,
     }))
 }

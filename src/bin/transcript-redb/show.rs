@@ -6,7 +6,7 @@ use std::io;
 use serde_json::Value;
 use textwrap::Options;
 use transcript_redb::{
-    DisplayMessage, DisplayRecord, SessionSummary, Store, TranscriptLocator as _,
+    Attributes, DisplayMessage, DisplayRecord, SessionSummary, Store, TranscriptLocator as _,
     TranscriptMessage, TranscriptMeta, TranscriptPart, TurnUsage,
 };
 
@@ -20,6 +20,8 @@ use crate::text::{count, cut, many, safe, safe_line, source_name, spend_cost};
 const RESULT_LINES: usize = 8;
 /// Columns of a call's arguments that are.
 const CALL_COLUMNS: usize = 300;
+/// Columns of what a file tells of its session that are.
+const ATTRIBUTE_COLUMNS: usize = 120;
 
 /// `show`
 pub fn run(database: &Database, args: &Show, output: &mut Output) -> Result<Outcome, Failure> {
@@ -40,6 +42,7 @@ pub fn run(database: &Database, args: &Show, output: &mut Output) -> Result<Outc
         return Ok(Outcome::Done);
     }
     header(&summary, &stem, output)?;
+    attributes(&store, &summary, output)?;
     if hidden > 0 {
         output.styled(DIM, &format!("… {} before", many(hidden as u64, "record")))?;
         output.line("")?;
@@ -161,8 +164,27 @@ fn header(summary: &SessionSummary, stem: &str, output: &mut Output) -> io::Resu
             count(spend.output_tokens),
             spend_cost(spend)
         ),
-    )?;
-    output.line("")
+    )
+}
+
+/// What the files that a session was imported from tell of it.
+fn attributes(store: &Store, summary: &SessionSummary, output: &mut Output) -> Result<(), Failure> {
+    let told = match &summary.session {
+        Some(session) => store.attributes(session)?,
+        None => Attributes::default(),
+    };
+    if let Some(call) = &told.spawned_by {
+        output.field("spawned by", call)?;
+    }
+    for (key, value) in &told.more {
+        let text = match value {
+            Value::String(text) => safe_line(text),
+            value => safe_line(&value.to_string()).into_owned().into(),
+        };
+        output.field(&safe_line(key), &cut(&text, ATTRIBUTE_COLUMNS))?;
+    }
+    output.line("")?;
+    Ok(())
 }
 
 impl Row {

@@ -16,6 +16,9 @@ use crate::text::{count, dollars, many, source_name};
 
 const SECONDS_AN_HOUR: i64 = 3600;
 
+/// The column of what was written to a cache.
+const WRITTEN: usize = 4;
+
 /// `spend`
 pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Outcome, Failure> {
     let zone = output.zone().clone();
@@ -40,32 +43,41 @@ pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Out
     }
     // Kinds of cost that there are none of go first.
     let none = |of: fn(&Line) -> f64| total.iter().all(|line| of(line) == 0.0);
+    // Only imports know what was written to a cache.
+    let written = total.iter().any(|line| line.written > 0);
     let mut spare = Vec::new();
     if none(|line| line.charged) {
-        spare.push(5);
-    }
-    if none(|line| line.estimated) {
         spare.push(6);
     }
-    spare.push(3);
-    let mut table = Table::new(
-        &[
-            heading(args.by),
-            "TURNS",
-            "INPUT",
-            "CACHED",
-            "OUTPUT",
-            "CHARGED",
-            "ESTIMATED",
-            "UNPRICED",
-        ],
-        &[1, 2, 3, 4, 5, 6],
-        &[0, 7],
-    )
-    .spare(&spare);
+    if none(|line| line.estimated) {
+        spare.push(7);
+    }
+    spare.extend([4, 3]);
+    let mut headings = vec![
+        heading(args.by),
+        "TURNS",
+        "INPUT",
+        "CACHED",
+        "TO CACHE",
+        "OUTPUT",
+        "CHARGED",
+        "ESTIMATED",
+        "UNPRICED",
+    ];
+    if !written {
+        headings.remove(WRITTEN);
+    }
+    // Where a column stands if that one is left out.
+    let at = |columns: &[usize]| -> Vec<usize> {
+        let kept = columns.iter().filter(|at| written || **at != WRITTEN);
+        kept.map(|at| at - usize::from(!written && *at > WRITTEN))
+            .collect()
+    };
+    let mut table =
+        Table::new(&headings, &at(&[1, 2, 3, 4, 5, 6, 7]), &at(&[0, 8])).spare(&at(&spare));
     if args.by.is_some() {
         for line in &lines {
-            table.row(line.cells());
+            table.row(line.cells(written));
         }
     }
     for line in &total {
@@ -74,7 +86,7 @@ pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Out
                 name: "total".to_owned(),
                 ..line.clone()
             }
-            .cells(),
+            .cells(written),
         );
     }
     table.print(output)?;
@@ -88,6 +100,7 @@ struct Line {
     turns: u64,
     input: u64,
     cached: u64,
+    written: u64,
     output: u64,
     cost: f64,
     charged: f64,
@@ -128,6 +141,7 @@ fn lines(
         line.turns += row.turns;
         line.input += row.input_tokens;
         line.cached += row.cached_input_tokens;
+        line.written += row.cache_write_tokens;
         line.output += row.output_tokens;
         line.cost += row.cost_usd;
     }
@@ -202,7 +216,7 @@ fn heading(by: Option<By>) -> &'static str {
 }
 
 impl Line {
-    fn cells(&self) -> [String; 8] {
+    fn cells(&self, written: bool) -> Vec<String> {
         let money = |usd: f64| {
             if usd == 0.0 {
                 "-".to_owned()
@@ -226,16 +240,21 @@ impl Line {
         } else {
             &self.name
         };
-        [
+        let mut cells = vec![
             name.to_owned(),
             count(self.turns),
             count(self.input),
             count(self.cached),
+            count(self.written),
             count(self.output),
             money(self.charged),
             money(self.estimated),
             unpriced,
-        ]
+        ];
+        if !written {
+            cells.remove(WRITTEN);
+        }
+        cells
     }
 
     fn json(&self, by: Option<By>) -> Value {
@@ -248,6 +267,7 @@ impl Line {
             ("input_tokens", self.input),
             ("output_tokens", self.output),
             ("cached_input_tokens", self.cached),
+            ("cache_write_tokens", self.written),
             ("unpriced_turns", self.unpriced_turns),
             ("unpriced_input_tokens", self.unpriced_input),
             ("unpriced_output_tokens", self.unpriced_output),
