@@ -756,11 +756,11 @@ fn merge<K: redb::Key + Copy + for<'a> std::borrow::Borrow<K::SelfType<'a>> + 's
 ) -> Result<()> {
     for (key, added) in totals {
         let mut total = match table.get(key).map_err(storage_error)? {
-            Some(bytes) => binary::decode_fixed(bytes.value(), "a row of totals")?,
+            Some(bytes) => Totals::decode(bytes.value())?,
             None => Totals::default(),
         };
         total.add(&added);
-        let bytes = binary::encode_fixed(&total)?;
+        let bytes = total.encode()?;
         table.insert(key, bytes.as_slice()).map_err(storage_error)?;
     }
     Ok(())

@@ -18,7 +18,9 @@ use super::head::{
     Birth, Context, Head, Range, RunTail, SessionParts, StoreState, ToolsRef, Totals, Transcript,
 };
 use super::journal::Ledger;
-use super::record::{self, Address, Body, Kind, Marker, RowRef, encode_marker, encode_row};
+use super::record::{
+    self, Address, Body, Kind, Marker, RowRef, UsageBody, encode_marker, encode_row, encode_usage,
+};
 use crate::spend::{Money, SpendTally};
 use crate::{
     Error, MessageUsage, Result, ToolFailure, TranscriptMessage, TranscriptMeta, TranscriptPart,
@@ -243,6 +245,75 @@ fn a_compaction_keeps_its_bytes() {
     assert_eq!(read.metadata, marker.metadata);
 }
 
+const USAGE: &str = "
+    00000808737c0507fb2c0101937e6d2c007abc8def0123456789abfd00aa3ada3e500c000461636d65076c617267652d
+    32fbb00450fbe803fc400d03009a9999999999893ffbb004500114323032342d31312d33305431313a31353a30305a00
+    000201057265712d39fb580201167b2270726f6d70745f746f6b656e73223a313230307d
+";
+const USAGE_BEFORE_CACHE_WRITES: &str = "
+    0000f4a8e3890507fb2c0101937e6d2c007abc8def0123456789abfd00aa3ada3e500c000461636d65076c617267652d
+    32fbb00450fbe803fc400d03009a9999999999893ffbb004500114323032342d31312d33305431313a31353a30305a00
+    000201057265712d39
+";
+
+#[test]
+fn a_usage_record_keeps_its_bytes_and_is_read_as_it_was_before_cache_writes() {
+    let body = UsageBody {
+        usage: row().turn_usage.unwrap(),
+        request_id: Some("req-9".to_owned()),
+        cache_write: 600,
+        original: Some(r#"{"prompt_tokens":1200}"#.to_owned()),
+    };
+    let encoded = encode_usage(plain(&seed()), address(), &body).unwrap();
+    assert_eq!(hex(&encoded.bytes), hex(&bytes(USAGE)));
+
+    for (golden, cache_write, original) in [
+        (USAGE, body.cache_write, body.original.as_deref()),
+        (USAGE_BEFORE_CACHE_WRITES, 0, None),
+    ] {
+        let golden = bytes(golden);
+        let nowhere = Nowhere::default();
+        let Body::Usage(read) = record::open(&golden, 0, &nowhere).unwrap().body().unwrap() else {
+            panic!("a usage record reads back as one");
+        };
+        assert_eq!(read.usage, body.usage);
+        assert_eq!(read.request_id, body.request_id);
+        assert_eq!(read.cache_write, cache_write);
+        assert_eq!(read.original.as_deref(), original);
+    }
+}
+
+const TOTALS: &str = "
+    0300000000000000b0040000000000005000000000000000e80300000000000000dd0ee9020000000000000000000000
+    580200000000000065ca724f
+";
+const TOTALS_BEFORE_CACHE_WRITES: &str = "
+    0300000000000000b0040000000000005000000000000000e80300000000000000dd0ee9020000000000000000000000
+    f3d37032
+";
+
+#[test]
+fn totals_keep_their_bytes_and_are_read_as_they_were_before_cache_writes() {
+    let totals = Totals {
+        turns: 3,
+        input_tokens: 1_200,
+        output_tokens: 80,
+        cached_input_tokens: 1_000,
+        cost: 12_500_000_000,
+        cache_write_tokens: 600,
+    };
+    assert_eq!(hex(&totals.encode().unwrap()), hex(&bytes(TOTALS)));
+    assert_eq!(Totals::decode(&bytes(TOTALS)).unwrap(), totals);
+    let before = Totals::decode(&bytes(TOTALS_BEFORE_CACHE_WRITES)).unwrap();
+    assert_eq!(
+        before,
+        Totals {
+            cache_write_tokens: 0,
+            ..totals
+        }
+    );
+}
+
 const HEAD: &str = "
     0004010501fd006477b63e500c0007706c616e6e6572066e617469766514323032342d31312d33305431313a30303a30
     305a14323032342d31312d33305431313a31353a30305a03fbb00450fbe8039a9999999999893f01076167656e742d31
@@ -336,13 +407,13 @@ const CHANGE: &str = "
     656e206973206869676820746964653ffd00aa3ada3e500c00fbb00450fbe803fd00ba1dd20500000001fbb00450fb00
     05fbb0045001076c617267652d32fc400d0300fd00ba1dd2050000000100000000fb2d01feab8967452301ef8dbc7a00
     2c6d7e93010861207265636f7264010907050007636f6e74656e7401056b65792d3101fcc6b00e000461636d65076c61
-    7267652d320101fbb00450fbe803fb5802fd00ba1dd20500000007706c616e6e6572066e617469766514323032342d31
+    7267652d320101fbb00450fbe803fd00ba1dd205000000fb580207706c616e6e6572066e617469766514323032342d31
     312d33305431313a30303a30305a14323032342d31312d33305431313a31353a30305a03fbb00450fbe8039a99999999
     99893f01076167656e742d310000000001087468726561642d310000000100fb2d0101070002010304fb2a01fe000102
     030405060708090a0b0c0d0e0f01014dfb2b0101125768656e206973206869676820746964653ffd00aa3ada3e500c00
     fbb00450fbe803fd00ba1dd20500000001fbb00450fb0005fbb0045001076c617267652d32fc400d0300fd00ba1dd205
     00000001000000000100feab8967452301ef8dbc7a002c6d7e93010861207265636f7264010907050007636f6e74656e
-    7401056b65792d3101fcc6b00e000461636d65076c617267652d320101fbb00450fbe803fb5802fd00ba1dd205000000
+    7401056b65792d3101fcc6b00e000461636d65076c617267652d320101fbb00450fbe803fd00ba1dd205000000fb5802
 ";
 
 /// The first write of a successor, with something in everything that it can have.

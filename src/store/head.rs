@@ -562,13 +562,35 @@ pub(super) struct Totals {
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
     pub(super) cached_input_tokens: u64,
-    /// Known of imports alone.
-    pub(super) cache_write_tokens: u64,
     /// 10^-12 USD.
     pub(super) cost: i128,
+    /// Known of imports alone.
+    pub(super) cache_write_tokens: u64,
 }
 
 impl Totals {
+    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        binary::encode_fixed(self)
+    }
+
+    /// Reads a row of totals; one of before there were tokens written to a cache ends before them.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let what = "a row of totals";
+        let without_cache = binary::decode_fixed::<([u64; 4], i128)>(bytes, what);
+        if let Ok(([turns, input_tokens, output_tokens, cached_input_tokens], cost)) = without_cache
+        {
+            return Ok(Self {
+                turns,
+                input_tokens,
+                output_tokens,
+                cached_input_tokens,
+                cost,
+                cache_write_tokens: 0,
+            });
+        }
+        binary::decode_fixed(bytes, what)
+    }
+
     /// These without others that were added before.
     pub(super) fn without(&self, other: &Self) -> Self {
         Self {

@@ -187,6 +187,11 @@ struct MarkerV0<'a> {
 struct UsageRecordV0<'a> {
     usage: UsageV0<'a>,
     request_id: Option<&'a str>,
+}
+
+/// What an import adds to a usage record. Records of before there was any of it end without.
+#[derive(Default, Encode, BorrowDecode)]
+struct ToldV0<'a> {
     cache_write: u64,
     original: Option<&'a str>,
 }
@@ -330,6 +335,8 @@ pub(super) fn encode_usage(
     out.encode(&UsageRecordV0 {
         usage: usage(&body.usage),
         request_id: body.request_id.as_deref(),
+    })?;
+    out.encode(&ToldV0 {
         cache_write: body.cache_write,
         original: body.original.as_deref(),
     })?;
@@ -489,12 +496,16 @@ impl Opened<'_> {
                 })
             }
             Kind::Usage => {
-                let record: UsageRecordV0<'_> = binary::decode_all(body, WHAT)?;
+                let (record, told): (UsageRecordV0<'_>, ToldV0<'_>) =
+                    match binary::decode_all(body, WHAT) {
+                        Ok(record) => (record, ToldV0::default()),
+                        Err(_) => binary::decode_all(body, WHAT)?,
+                    };
                 Body::Usage(Box::new(UsageBody {
                     usage: owned_usage(record.usage)?,
                     request_id: record.request_id.map(str::to_owned),
-                    cache_write: record.cache_write,
-                    original: record.original.map(str::to_owned),
+                    cache_write: told.cache_write,
+                    original: told.original.map(str::to_owned),
                 }))
             }
             Kind::Tools => Body::Tools(json(binary::decode_all::<&str>(body, WHAT)?)?),

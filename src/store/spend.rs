@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::apply::thread_of;
-use super::binary;
 use super::database::{storage_error, table_error};
 use super::head::{Totals, source_from_code};
 use super::read::Reader;
@@ -217,7 +216,7 @@ impl Reader<'_> {
             .map(|entry| {
                 let (key, bytes) = entry.map_err(storage_error)?;
                 let (hour, thread, session, agent, provider, model, source) = key.value();
-                let totals = binary::decode_fixed(bytes.value(), "a row of totals")?;
+                let totals = Totals::decode(bytes.value())?;
                 Ok(Cell {
                     thread,
                     session,
@@ -267,7 +266,7 @@ impl Reader<'_> {
                 let range = (first, 0, 0, 0, 0)..=(last, u64::MAX, u64::MAX, u64::MAX, u8::MAX);
                 for entry in table.range(range).map_err(storage_error)? {
                     let (key, bytes) = entry.map_err(storage_error)?;
-                    let totals: Totals = binary::decode_fixed(bytes.value(), "a row of totals")?;
+                    let totals = Totals::decode(bytes.value())?;
                     rows.push((key.value(), totals));
                 }
             }

@@ -475,7 +475,7 @@ fn take_out<K: redb::Key + Copy + for<'a> std::borrow::Borrow<K::SelfType<'a>> +
     gone: &Totals,
 ) -> Result<()> {
     let total = match table.get(key).map_err(storage_error)? {
-        Some(bytes) => binary::decode_fixed::<Totals>(bytes.value(), "a row of totals")?,
+        Some(bytes) => Totals::decode(bytes.value())?,
         None => {
             return Err(Error::Corrupted {
                 what: "a row of totals".to_owned(),
@@ -483,7 +483,7 @@ fn take_out<K: redb::Key + Copy + for<'a> std::borrow::Borrow<K::SelfType<'a>> +
             });
         }
     };
-    let bytes = binary::encode_fixed(&total.without(gone))?;
+    let bytes = total.without(gone).encode()?;
     table.insert(key, bytes.as_slice()).map_err(storage_error)?;
     Ok(())
 }

@@ -196,7 +196,7 @@ impl Reader<'_> {
             for entry in table.iter().map_err(storage_error)? {
                 let (key, bytes) = entry.map_err(storage_error)?;
                 if chosen.sessions.contains(&key.value().2) {
-                    let totals: Totals = binary::decode_fixed(bytes.value(), "a row of totals")?;
+                    let totals = Totals::decode(bytes.value())?;
                     cells.push((key.value(), totals));
                 }
             }
@@ -337,7 +337,7 @@ impl Reader<'_> {
         for entry in table.range(range).map_err(storage_error)? {
             let (key, bytes) = entry.map_err(storage_error)?;
             let (_, agent, provider, model, source) = key.value();
-            let totals: Totals = binary::decode_fixed(bytes.value(), "a row of totals")?;
+            let totals = Totals::decode(bytes.value())?;
             spent.push(self.spent(agent, provider, model, source, &totals)?);
         }
         spent.sort_by(|a, b| a.names().cmp(&b.names()));
