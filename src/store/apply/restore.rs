@@ -1,6 +1,6 @@
 //! The last step of the import of an image → tables.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use redb::ReadableTable as _;
 
@@ -22,6 +22,7 @@ impl Writer<'_> {
             self.restore_head(transcript)?;
         }
         self.publish_records(restored.import, None)?;
+        self.clear_totals(restored, &stems)?;
         for stem in &restored.stems {
             for (thread, agent, usage) in &stem.hours {
                 let at = self.counted_under(&stems, &stem.stem, thread, agent)?;
@@ -71,9 +72,26 @@ impl Writer<'_> {
     }
 
     fn restore_head(&mut self, restored: &RestoredTranscript) -> Result<()> {
+        let number = restored.transcript;
+        if let Some(text) = &restored.attributes {
+            self.set_attributes(number, text)?;
+        }
+        if restored.held {
+            let mut transcript = self.load(number)?;
+            let birth = transcript.birth;
+            let before = std::mem::replace(&mut transcript.head, restored.head.clone()).meta;
+            self.heads.insert(number, transcript);
+            self.index.update(
+                &mut self.names,
+                number,
+                birth.subagent,
+                Some(&before),
+                &restored.head.meta,
+            )?;
+            return self.hold_keys(birth.session, restored);
+        }
         let stem = full_stem(&restored.session, restored.generation);
         let session = self.stems.mention(&stem)?;
-        let number = restored.transcript;
         self.generations
             .insert((session, restored.generation), number)
             .map_err(storage_error)?;
@@ -81,15 +99,6 @@ impl Writer<'_> {
         let meta = &restored.head.meta;
         self.index
             .update(&mut self.names, number, subagent, None, meta)?;
-        if let Some(text) = &restored.attributes {
-            self.set_attributes(number, text)?;
-        }
-        for (key, seq) in &restored.keys {
-            let key = id_key(self.seed, key);
-            self.idempotency
-                .insert((session, key.as_slice(), number, *seq), ())
-                .map_err(storage_error)?;
-        }
         let transcript = Transcript {
             birth: Birth {
                 session,
@@ -102,6 +111,42 @@ impl Writer<'_> {
             runs: RunTail::default(),
         };
         self.heads.insert(number, transcript);
+        self.hold_keys(session, restored)
+    }
+
+    fn hold_keys(&mut self, session: u64, restored: &RestoredTranscript) -> Result<()> {
+        for (key, seq) in &restored.keys {
+            let key = id_key(self.seed, key);
+            self.idempotency
+                .insert((session, key.as_slice(), restored.transcript, *seq), ())
+                .map_err(storage_error)?;
+        }
+        Ok(())
+    }
+
+    /// Takes out the totals that those of the image stand for. Costs a look at all totals by hour, if there are such.
+    fn clear_totals(&mut self, restored: &Restored, stems: &HashMap<&str, u64>) -> Result<()> {
+        let replaced = restored.stems.iter().filter(|stem| stem.replaces);
+        let sessions: HashSet<u64> = replaced
+            .filter_map(|stem| stems.get(stem.stem.as_str()).copied())
+            .collect();
+        if sessions.is_empty() {
+            return Ok(());
+        }
+        // What is gathered has to be there before something is taken out.
+        self.spend.flush()?;
+        self.spend
+            .by_hour
+            .retain(|(_, _, session, ..), _| !sessions.contains(&session))
+            .map_err(storage_error)?;
+        for transcript in restored.transcripts.iter().filter(|it| it.held) {
+            let number = transcript.transcript;
+            let totals = (number, 0, 0, 0, 0)..=(number, u64::MAX, u64::MAX, u64::MAX, u8::MAX);
+            self.spend
+                .by_transcript
+                .retain_in(totals, |_, _| false)
+                .map_err(storage_error)?;
+        }
         Ok(())
     }
 
@@ -142,8 +187,8 @@ impl Writer<'_> {
                 .map_err(storage_error)?;
         }
         let mut marks = open.open_table(tables::SUPERSEDED).map_err(table_error)?;
-        for place in &restored.superseded {
-            marks.insert(place, ()).map_err(storage_error)?;
+        for (transcript, seq, superseded) in &restored.superseded {
+            super::put(&mut marks, (*transcript, *seq), *superseded)?;
         }
         Ok(())
     }
@@ -163,7 +208,7 @@ impl Writer<'_> {
             entry: source.entry.clone(),
             transcripts: Vec::new(),
         })?;
-        if source.newest && before.is_none() {
+        if source.newest {
             return Ok(());
         }
         // What was imported from the path before, or later, stays what the path leads to.

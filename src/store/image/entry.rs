@@ -189,7 +189,7 @@ pub(crate) struct TallyEntry {
 }
 
 /// One record of the transcript that it stands behind.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RecordEntry {
     pub(crate) uuid: Uuid,
     pub(crate) seq: u64,
@@ -240,7 +240,7 @@ pub(crate) struct RecordEntry {
 }
 
 /// Where a record comes from.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OriginEntry {
     /// One of the sources of its transcript.
     pub(crate) source: String,
@@ -265,7 +265,7 @@ pub(crate) enum RecordName {
 }
 
 /// A row, whole.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RowEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<String>,
@@ -307,13 +307,13 @@ pub(crate) struct RowEntry {
 }
 
 /// Why a tool call failed.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct FailureEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ToolCallEntry {
     pub(crate) id: String,
     pub(crate) name: String,
@@ -326,7 +326,7 @@ pub(crate) struct ToolCallEntry {
     pub(crate) extra_content: Option<Value>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct UsageEntry {
     pub(crate) provider: String,
     pub(crate) model: String,
@@ -455,6 +455,16 @@ impl From<UsageEntry> for TurnUsage {
             tool_calls: entry.tool_calls.into_iter().map(Into::into).collect(),
             iteration: entry.iteration,
         }
+    }
+}
+
+impl RecordEntry {
+    /// Whether this is what the store has under the same address. That a usage counts no more, and what is not known, are
+    /// no part of the record.
+    pub(crate) fn is(&self, mut stored: Self) -> bool {
+        stored.superseded = self.superseded;
+        stored.more.clone_from(&self.more);
+        *self == stored
     }
 }
 

@@ -9,13 +9,14 @@ mod session;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard};
 
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::source::ChunkWriter;
 use super::step::{
     CallGroup, CallSlot, CountedAt, ImportStep, RepeatKey, Restored, RestoredCall, RestoredSource,
-    RestoredStem, RestoredTold, RestoredTotal, RunTotal, Stage, StagedAt, StagedOrigin,
-    StagedRecord,
+    RestoredStem, RestoredTold, RestoredTotal, RunTotal, SourceEntry as StoredSource, Stage,
+    StagedAt, StagedOrigin, StagedRecord,
 };
 use super::{STEP_BYTES, step, unknown};
 use crate::session::split_generation;
@@ -68,8 +69,12 @@ pub(crate) struct Restore<'e> {
     transcript: Option<Box<OpenTranscript>>,
     /// The records that are new.
     uuids: HashSet<u128>,
-    /// Where the new usage records stand.
+    /// The transcripts of the image that the store has.
+    known: HashSet<u64>,
+    /// Where the usage records of the image stand.
     usages: HashMap<u128, (u64, u64)>,
+    /// Usage records that count in the image and not in the store, with the stems of their sessions.
+    revived: HashMap<(u64, u64), String>,
     others: Vec<String>,
     counts: RestoredCounts,
     _alone: MutexGuard<'e, ()>,
@@ -81,6 +86,8 @@ struct OpenSource<'e> {
     id: u64,
     /// None if the store has it.
     writer: Option<ChunkWriter<'e>>,
+    /// What the store has of it, if that is less: its length and hash, and what was read up to there.
+    former: Option<(u64, [u8; 32], Sha256)>,
 }
 
 impl std::fmt::Debug for Restore<'_> {
@@ -114,7 +121,9 @@ impl<'e> Restore<'e> {
             source: None,
             transcript: None,
             uuids: HashSet::new(),
+            known: HashSet::new(),
             usages: HashMap::new(),
+            revived: HashMap::new(),
             others: Vec::new(),
             counts: RestoredCounts::default(),
             _alone: alone,
@@ -209,6 +218,7 @@ impl<'e> Restore<'e> {
             stem: entry.stem,
             parent: entry.parent,
             session,
+            replaces: false,
             hours: hours
                 .map(|hour| {
                     let (agent, counted) = hour.spent.counted(hour.hour);
@@ -226,26 +236,51 @@ impl<'e> Restore<'e> {
             return Err(damaged("a source stands twice"));
         }
         let held = self.engine.snapshot(|reader| reader.source(id))?;
+        let mut former = None;
         let new = match held {
             None => true,
             Some(held) => {
+                let grown = entry.length > held.length;
                 let same = held.path == entry.path
                     && held.format == entry.format
-                    && held.length == entry.length
-                    && hex(&held.hash) == entry.sha256;
+                    && (grown || hex(&self.hash_of(&held, entry.length)?) == entry.sha256);
                 if !same {
-                    return Err(Error::Conflict {
-                        stem: entry.path,
-                        reason: "the store has another version of this source".to_owned(),
-                    });
+                    return Err(other_source(entry.path));
                 }
-                false
+                if grown {
+                    former = Some((held.length, held.hash, Sha256::new()));
+                }
+                grown
             }
         };
         self.sources.insert(entry.id.clone(), new);
         let writer = new.then(|| ChunkWriter::of(self.engine, self.restored.import));
-        self.source = Some(OpenSource { entry, id, writer });
+        self.source = Some(OpenSource {
+            entry,
+            id,
+            writer,
+            former,
+        });
         Ok(())
+    }
+
+    /// The hash of the first bytes of a source that the store has.
+    fn hash_of(&self, held: &StoredSource, length: u64) -> Result<[u8; 32]> {
+        if length == held.length {
+            return Ok(held.hash);
+        }
+        let mut hash = Sha256::new();
+        let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+        for chunk in &held.chunks {
+            let bytes = self.engine.snapshot(|reader| reader.chunk(chunk))?;
+            let taken = bytes.get(..left).unwrap_or(&bytes);
+            hash.update(taken);
+            left -= taken.len();
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(hash.finalize().into())
     }
 
     fn chunk(&mut self, bytes: &[u8]) -> Result<()> {
@@ -254,8 +289,15 @@ impl<'e> Restore<'e> {
             Some(OpenSource { writer: None, .. }) => Ok(()),
             Some(OpenSource {
                 writer: Some(writer),
+                former,
                 ..
             }) => {
+                if let Some((left, _, hash)) = former {
+                    let most = usize::try_from(*left).unwrap_or(usize::MAX);
+                    let taken = bytes.get(..most).unwrap_or(bytes);
+                    hash.update(taken);
+                    *left -= taken.len() as u64;
+                }
                 // Some of it may be stored already should this import end early.
                 self.staged = true;
                 writer.write(bytes)
@@ -264,7 +306,13 @@ impl<'e> Restore<'e> {
     }
 
     fn end_source(&mut self) -> Result<()> {
-        let Some(OpenSource { entry, id, writer }) = self.source.take() else {
+        let Some(OpenSource {
+            entry,
+            id,
+            writer,
+            former,
+        }) = self.source.take()
+        else {
             return Ok(());
         };
         let Some(writer) = writer else {
@@ -274,6 +322,10 @@ impl<'e> Restore<'e> {
         let (stored, stage, _) = text.into_parts();
         if stored.length != entry.length || hex(&stored.hash) != entry.sha256 {
             return Err(damaged("the bytes of a source are not those that it had"));
+        }
+        let before = former.map(|(_, held, read)| read.finalize().as_slice() == held);
+        if before == Some(false) {
+            return Err(other_source(stored.path));
         }
         self.stage.chunks.extend(stage.chunks);
         self.keep(unknown::source(&entry.id), &entry.more);
@@ -292,7 +344,7 @@ impl<'e> Restore<'e> {
             .map_err(|_| damaged("a repeat key has another length"))?;
         let uuid = entry.record.as_u128();
         if !self.uuids.contains(&uuid) {
-            return self.known_record(entry.record);
+            self.known_record(entry.record)?;
         }
         let held = self.engine.snapshot(|reader| reader.import_key(&key))?;
         if held.is_none() {
@@ -316,16 +368,41 @@ impl<'e> Restore<'e> {
     fn call(&mut self, entry: CallEntry) -> Result<()> {
         let key = bytes(&entry.key)?;
         let mut told = Vec::new();
+        let mut is_new = false;
         for it in entry.told {
+            is_new |= self.uuids.contains(&it.record.as_u128());
             told.extend(self.told(it)?);
         }
-        let totals = self.totals(entry.totals)?;
-        if told.is_empty() && totals.is_empty() {
+        let mut totals = self.totals(entry.totals)?;
+        let mut held = self.engine.read(|reader| reader.provider_call(&key))?;
+        let held_totals = held.iter().flat_map(|held| &held.totals);
+        is_new |= totals.iter().any(|(total, _)| {
+            let mut same = held_totals.clone();
+            same.all(|it| (&it.run, it.length) != (&total.run, total.length))
+        });
+        if !is_new {
             self.counts.duplicates += 1;
             return Ok(());
         }
-        let held = self.engine.read(|reader| reader.provider_call(&key))?;
-        if let Some(held) = &held {
+        let all_known = held_totals
+            .clone()
+            .all(|total| self.known.contains(&total.transcript))
+            && held
+                .iter_mut()
+                .flat_map(CallGroup::slots_mut)
+                .all(|slot| self.known.contains(&slot.transcript));
+        if all_known {
+            // The image tells of all sessions that the store knows the call from.
+            let of_totals = totals.iter().filter_map(|(total, _)| total.slot.as_ref());
+            for slot in told.iter().map(|(_, slot, _)| slot).chain(of_totals) {
+                let place = (slot.transcript, slot.seq);
+                if self.revived.remove(&place).is_some() {
+                    self.restored.superseded.push((place.0, place.1, false));
+                }
+            }
+        } else if let Some(held) = &held {
+            told.retain(|(_, slot, _)| !self.known.contains(&slot.transcript));
+            totals.retain(|(total, _)| !self.known.contains(&total.transcript));
             let unnamed = held.unnamed.is_some() || told.iter().any(|(it, ..)| it.is_none());
             let both = |(request, _): &(String, _)| {
                 told.iter().any(|(it, ..)| it.as_deref() == Some(request))
@@ -336,10 +413,11 @@ impl<'e> Restore<'e> {
                 let stem = names.unwrap_or_else(|| "checkpoint".to_owned());
                 return Err(Error::Conflict {
                     stem,
-                    reason: "a provider call of it is counted in another session".to_owned(),
+                    reason: COUNTED_ELSEWHERE.to_owned(),
                 });
             }
-        } else if key.get(1) == Some(&b'm') {
+        }
+        if held.is_none() && key.get(1) == Some(&b'm') {
             self.counts.message_ids += 1;
         }
         self.keep(unknown::call(&entry.key), &entry.more);
@@ -369,7 +447,7 @@ impl<'e> Restore<'e> {
         Ok(Some((it.request, slot, [it.stem, it.thread, it.agent])))
     }
 
-    /// The totals of sessions that are new.
+    /// The totals of runs, each with the usage record of what it adds.
     fn totals(&self, entries: Vec<TotalEntry>) -> Result<Vec<RestoredTotal>> {
         let ascend = entries.windows(2).all(|pair| match pair {
             [a, b] => (&a.run, a.length) < (&b.run, b.length),
@@ -382,9 +460,6 @@ impl<'e> Restore<'e> {
         for it in entries {
             let session = self.sessions.get(&it.stem);
             let session = session.ok_or_else(|| damaged("a total of no session"))?;
-            if session.is_known() {
-                continue;
-            }
             let told = match it.adds {
                 Some(adds) => self.told(adds)?,
                 None => None,
@@ -452,9 +527,15 @@ impl<'e> Restore<'e> {
     pub(crate) fn publish(mut self) -> Result<RestoredCounts> {
         self.end_part()?;
         self.keep_others()?;
+        let sessions = &self.sessions;
+        let grown = |stem: &str| sessions.get(stem).is_some_and(|it| it.is_grown);
+        self.restored.transcripts.retain(|it| grown(&it.session));
         let restored = &self.restored;
         let is_empty = restored.transcripts.is_empty()
             && restored.sources.is_empty()
+            && restored.calls.is_empty()
+            && self.stage.is_empty()
+            && !self.staged
             && restored.unknown.is_empty();
         // Stems of sessions that are known say nothing new, unless they were never mentioned.
         let mentions = !restored.stems.is_empty() && self.mentions_anew()?;
@@ -466,10 +547,24 @@ impl<'e> Restore<'e> {
         // What the store has of a session stays as it is, and who is only named spent nothing.
         for stem in &mut restored.stems {
             let session = self.sessions.get(&stem.stem);
-            if session.is_none_or(Known::is_known) {
+            if let Some(session) = session.filter(|session| session.is_grown) {
+                stem.replaces = session.is_known();
+            } else {
                 stem.session = None;
                 stem.hours.clear();
             }
+        }
+        // The path of a source leads to it, unless it leads to one that the image does not know.
+        for source in restored.sources.iter_mut().filter(|it| it.newest) {
+            let path = &source.entry.path;
+            let held = self.engine.read(|reader| reader.source_at(path))?;
+            let known = |id: u64| self.sources.contains_key(&format!("{id:016x}"));
+            source.newest = held.is_none_or(|(id, _)| known(id));
+        }
+        let revived = self.revived.values();
+        let mut counted = revived.filter_map(|stem| self.sessions.get_key_value(stem));
+        if let Some((stem, _)) = counted.find(|(_, session)| session.is_grown) {
+            return Err(session::gone_on(stem, COUNTED_ELSEWHERE));
         }
         let import = restored.import;
         let mut moves = Vec::new();
@@ -568,6 +663,7 @@ impl RestoredCall {
             match request {
                 None => group.unnamed = Some(slot),
                 Some(request) => {
+                    group.requests.retain(|(known, _)| known != request);
                     let to = group.requests.partition_point(|(known, _)| known < request);
                     group.requests.insert(to, (request.clone(), slot));
                 }
@@ -578,9 +674,24 @@ impl RestoredCall {
             if let (Some(slot), Some(names)) = (&mut total.slot, names) {
                 slot.at = Some(at(names)?);
             }
-            group.totals.push(total);
+            let key = |it: &RunTotal| (it.run.clone(), it.length);
+            group.totals.retain(|known| key(known) != key(&total));
+            let to = group
+                .totals
+                .partition_point(|known| key(known) < key(&total));
+            group.totals.insert(to, total);
         }
         Ok(group)
+    }
+}
+
+const COUNTED_ELSEWHERE: &str = "a provider call of it is counted in another session";
+
+/// That the store has a source which is not the one of the image.
+fn other_source(path: String) -> Error {
+    Error::Conflict {
+        stem: path,
+        reason: "the store has another version of this source".to_owned(),
     }
 }
 

@@ -127,8 +127,8 @@ pub(in crate::store) struct Restored {
     pub(in crate::store) transcripts: Vec<RestoredTranscript>,
     pub(in crate::store) sources: Vec<RestoredSource>,
     pub(in crate::store) calls: Vec<RestoredCall>,
-    /// Usage records that do not count.
-    pub(in crate::store) superseded: Vec<(u64, u64)>,
+    /// Usage records, and whether each is superseded from now on.
+    pub(in crate::store) superseded: Vec<(u64, u64, bool)>,
     /// What is not known of the image, by what it is told of.
     pub(in crate::store) unknown: Vec<(String, String)>,
 }
@@ -139,6 +139,8 @@ pub(in crate::store) struct RestoredStem {
     pub(in crate::store) stem: String,
     pub(in crate::store) parent: Option<String>,
     pub(in crate::store) session: Option<SessionParts>,
+    /// Whether its totals stand for those that the store has.
+    pub(in crate::store) replaces: bool,
     /// Thread, agent and totals by hour.
     pub(in crate::store) hours: Vec<(String, String, CountedUsage)>,
 }
@@ -151,6 +153,8 @@ pub(in crate::store) struct RestoredTranscript {
     pub(in crate::store) session: String,
     pub(in crate::store) generation: u32,
     pub(in crate::store) incarnation: u64,
+    /// Whether the store has it, and it only goes on.
+    pub(in crate::store) held: bool,
     pub(in crate::store) created_at: i64,
     pub(in crate::store) head: Head,
     /// Agent and totals; the hours mean nothing.

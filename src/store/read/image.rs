@@ -326,7 +326,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn spent_of_image(&mut self, id: u64) -> Result<Vec<SpentEntry>> {
+    pub(in crate::store) fn spent_of_image(&mut self, id: u64) -> Result<Vec<SpentEntry>> {
         let table = self
             .snapshot
             .transaction
@@ -344,7 +344,7 @@ impl Reader<'_> {
         Ok(spent)
     }
 
-    fn record_of_image(&mut self, position: u64) -> Result<RecordEntry> {
+    pub(in crate::store) fn record_of_image(&mut self, position: u64) -> Result<RecordEntry> {
         let (kind, address, body) = self.record(position, |record| {
             Ok((record.kind, record.address, record.body()?))
         })?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::super::step::{RestoredTranscript, SourceRef, StagedAt, StagedOrigin};
-use super::session::{Known, gone_on};
+use super::session::{ASIDE, Known, gone_on};
 use super::{Restore, RestoredCounts, damaged, number};
 use crate::spend::{Money, SpendTally};
 use crate::store::apply::full_stem;
@@ -28,8 +28,10 @@ pub(super) struct OpenTranscript {
     entry: TranscriptEntry,
     /// Its number in this store.
     number: u64,
-    /// Whether the store has it.
-    known: bool,
+    /// The head that the store has of it.
+    stored: Option<Arc<Head>>,
+    /// Whether the image has something of it that the store has not.
+    is_grown: bool,
     /// The least sequence that its next record can have.
     from: u64,
     /// The sequence behind the last record that was stored.
@@ -67,24 +69,38 @@ impl Restore<'_> {
         }
         let engine = self.engine;
         let session = self.session_of(stem)?;
+        let held = session.held(entry.generation);
         let follows = match &session.newest {
             None => entry.generation == 0,
             Some(before) => before.head.sealed && entry.generation == session.next,
         };
-        if !(follows || session.is_known() && entry.generation == session.next)
-            || entry.generation > MAX_GENERATION
-        {
+        if !follows || entry.generation > MAX_GENERATION {
             return Err(damaged("a generation does not follow the one before it"));
         }
+        if held.is_none() && session.is_ahead {
+            return Err(gone_on(stem, ASIDE));
+        }
         session.next = entry.generation + 1;
-        let known = session.is_known();
-        let number = if known {
-            session.held(stem, entry.generation)?
-        } else {
-            engine.new_transcript()
-        };
+        session.is_grown |= held.is_none();
+        let number = held.unwrap_or_else(|| engine.new_transcript());
         session.incarnation.get_or_insert(number);
-        if !known {
+        let mut is_grown = held.is_none();
+        let mut stored = None;
+        if held.is_some() {
+            let (head, sources) = engine.snapshot(|reader| {
+                let head = Arc::new(reader.transcript(number)?.head.clone());
+                Ok((head, reader.sources_of(number)?))
+            })?;
+            session.is_ahead |= entry.next_seq < head.next_seq || head.sealed && !entry.sealed;
+            if session.is_ahead && entry.next_seq > head.next_seq {
+                return Err(gone_on(stem, ASIDE));
+            }
+            let sources: HashSet<String> = sources.iter().map(|id| format!("{id:016x}")).collect();
+            let added = entry.sources.iter().any(|id| !sources.contains(id));
+            is_grown |= !session.is_ahead && added;
+            stored = Some(head);
+            self.known.insert(number);
+        } else {
             let full = full_stem(stem, entry.generation);
             let more = entry.more.clone();
             self.keep(unknown::transcript(&full), &more);
@@ -92,7 +108,8 @@ impl Restore<'_> {
         self.transcript = Some(Box::new(OpenTranscript {
             entry,
             number,
-            known,
+            stored,
+            is_grown,
             from: 0,
             next: 0,
             held: Vec::new(),
@@ -131,22 +148,20 @@ impl Restore<'_> {
                 Ok(Some((address.transcript, address.seq)))
             })
         })?;
-        let stem = &open.entry.stem;
-        if open.known {
-            if held != Some((open.number, entry.seq)) {
-                return Err(gone_on(stem, "the store has other records of it"));
+        if open.has(entry.seq) {
+            self.compare(open, &entry, held)?;
+        } else {
+            if held.is_some() {
+                let stem = &open.entry.stem;
+                return Err(gone_on(stem, "a record of it is elsewhere in the store"));
             }
-            self.counts.duplicates += 1;
-            return Ok(());
+            if !self.uuids.insert(uuid) {
+                return Err(damaged("a record stands twice"));
+            }
+            open.is_grown = true;
+            self.keep(unknown::record(entry.uuid), &entry.more);
         }
-        if held.is_some() {
-            return Err(gone_on(stem, "a record of it is in another session"));
-        }
-        if !self.uuids.insert(uuid) {
-            return Err(damaged("a record stands twice"));
-        }
-        self.keep(unknown::record(entry.uuid), &entry.more);
-        let session = self.session_of(stem)?;
+        let session = self.session_of(&open.entry.stem)?;
         session.places.insert(entry.uuid, (open.number, entry.seq));
         open.awaited.remove(&entry.uuid);
         let ends = entry.rows.iter().flatten();
@@ -159,6 +174,44 @@ impl Restore<'_> {
                 self.store(open, entry)?;
             }
         }
+        Ok(())
+    }
+
+    /// Compares a record with the one that the store has in its place.
+    fn compare(
+        &mut self,
+        open: &mut OpenTranscript,
+        entry: &RecordEntry,
+        held: Option<(u64, u64)>,
+    ) -> Result<()> {
+        let stem = &open.entry.stem;
+        let place = (open.number, entry.seq);
+        let stored = self.engine.snapshot(|reader| {
+            if held != Some(place) {
+                return Ok(None);
+            }
+            let position = reader.position_of(entry.uuid.as_u128())?;
+            position
+                .map(|position| reader.record_of_image(position))
+                .transpose()
+        })?;
+        let Some(stored) = stored else {
+            return Err(gone_on(stem, "the store has other records of it"));
+        };
+        match (stored.superseded, entry.superseded) {
+            (false, true) => {
+                self.restored.superseded.push((place.0, place.1, true));
+                open.is_grown = true;
+            }
+            (true, false) => {
+                self.revived.insert(place, stem.clone());
+            }
+            _ => {}
+        }
+        if !entry.is(stored) {
+            return Err(gone_on(stem, "a record of it is another one in the store"));
+        }
+        self.counts.duplicates += 1;
         Ok(())
     }
 
@@ -178,6 +231,7 @@ impl Restore<'_> {
         };
         let origin = origin_of(open, &entry)?;
         let packing = self.engine.packing();
+        let is_new = !open.has(entry.seq);
         let encoded = match entry.kind {
             RecordName::Row
             | RecordName::MarkerRow
@@ -188,7 +242,7 @@ impl Restore<'_> {
             }
             RecordName::Marker => {
                 let replacement = self.ranges(open, &entry)?;
-                self.counts.contexts += 1;
+                self.counts.contexts += u64::from(is_new);
                 open.base.clone_from(&replacement);
                 open.base_record = entry.seq;
                 open.tail_from = entry.seq + 1;
@@ -212,8 +266,8 @@ impl Restore<'_> {
                 let usage = TurnUsage::from(entry.usage.ok_or_else(bare)?);
                 let place = (address.transcript, address.seq);
                 self.usages.insert(address.uuid, place);
-                if entry.superseded {
-                    self.restored.superseded.push(place);
+                if entry.superseded && is_new {
+                    self.restored.superseded.push((place.0, place.1, true));
                 }
                 let body = UsageBody {
                     usage,
@@ -239,6 +293,9 @@ impl Restore<'_> {
                 record::encode_seal(packing, address, &seal)?
             }
         };
+        if !is_new {
+            return Ok(());
+        }
         let at = StagedAt {
             transcript: address.transcript,
             seq: address.seq,
@@ -277,12 +334,13 @@ impl Restore<'_> {
             open.tail_from = open.tail_from.max(address.seq + 1);
         }
         open.rows_stored += 1;
-        self.counts.rows += 1;
+        let is_new = !open.has(address.seq);
+        self.counts.rows += u64::from(is_new);
         if !message.interrupted {
             let session = self.session_of(&open.entry.stem)?;
             let rows = session.rows.entry(address.transcript).or_default();
             rows.push((address.seq, hashes.identity()));
-            if let Some(origin) = background_origin(&message) {
+            if let Some(origin) = background_origin(&message).filter(|_| is_new) {
                 open.keys.push((origin.idempotency_key, address.seq));
             }
         }
@@ -306,9 +364,6 @@ impl Restore<'_> {
         let Some(open) = self.transcript.take() else {
             return Ok(());
         };
-        if open.known {
-            return Ok(());
-        }
         if !open.awaited.is_empty() {
             return Err(damaged("a compaction names a record that is not there"));
         }
@@ -346,7 +401,27 @@ impl Restore<'_> {
             return Err(damaged("a live context is not the one that it was"));
         }
         let spend = SpendTally::from(entry.spend);
-        self.counts.count(&spend, &entry.spent);
+        let stored = open.stored.as_deref();
+        let ended = stored.is_some_and(|it| !it.sealed && entry.sealed);
+        let is_grown = open.is_grown || ended;
+        if is_grown {
+            let none = SpendTally::default();
+            self.counts
+                .count(stored.map_or(&none, |it| &it.spend), &spend);
+            let cached = match stored {
+                Some(_) => {
+                    let number = open.number;
+                    let spent = self
+                        .engine
+                        .snapshot(|reader| reader.spent_of_image(number))?;
+                    cache_writes(&spent)
+                }
+                None => 0,
+            };
+            let added = cache_writes(&entry.spent).saturating_sub(cached);
+            self.counts.cache_write = self.counts.cache_write.saturating_add(added);
+        }
+        session.is_grown |= is_grown;
         let head = Head {
             meta: Arc::new(entry.meta),
             via_session: entry.referenced,
@@ -385,7 +460,9 @@ impl Restore<'_> {
             more: entry.attributes,
         };
         let by_agent = entry.spent.into_iter();
+        // Its totals may be others than before, also where nothing else is: all of a session is restored or nothing.
         self.restored.transcripts.push(RestoredTranscript {
+            held: open.stored.is_some(),
             transcript: open.number,
             session: entry.stem,
             generation: entry.generation,
@@ -399,6 +476,12 @@ impl Restore<'_> {
         });
         Ok(())
     }
+}
+
+fn cache_writes(spent: &[SpentEntry]) -> u64 {
+    spent
+        .iter()
+        .fold(0, |sum, it| it.cache_write.saturating_add(sum))
 }
 
 /// Where a record comes from.
@@ -426,6 +509,26 @@ fn origin_of(open: &OpenTranscript, entry: &RecordEntry) -> Result<Option<Staged
     }))
 }
 
+impl OpenTranscript {
+    /// Whether the store has a record with this sequence.
+    fn has(&self, seq: u64) -> bool {
+        self.stored.as_ref().is_some_and(|head| seq < head.next_seq)
+    }
+}
+
+impl RestoredCounts {
+    /// Adds what was spent since.
+    fn count(&mut self, before: &SpendTally, after: &SpendTally) {
+        let added = |before: u64, after: u64| after.saturating_sub(before);
+        self.input += added(before.input_tokens, after.input_tokens);
+        self.output += added(before.output_tokens, after.output_tokens);
+        self.cached_input += added(before.cached_input_tokens, after.cached_input_tokens);
+        self.cost = self
+            .cost
+            .saturating_add(after.cost.0.saturating_sub(before.cost.0));
+    }
+}
+
 /// Refuses what no clock shows.
 fn check_time(micros: i64) -> Result<()> {
     match jiff::Timestamp::from_microsecond(micros) {
@@ -437,19 +540,6 @@ fn check_time(micros: i64) -> Result<()> {
 /// That a record lacks what its kind has.
 fn bare() -> crate::Error {
     damaged("a record lacks what records of its kind have")
-}
-
-impl RestoredCounts {
-    /// Counts what a transcript spent, in all and apart.
-    fn count(&mut self, tally: &SpendTally, spent: &[SpentEntry]) {
-        self.input = self.input.saturating_add(tally.input_tokens);
-        self.output = self.output.saturating_add(tally.output_tokens);
-        self.cached_input = self.cached_input.saturating_add(tally.cached_input_tokens);
-        self.cost = self.cost.saturating_add(tally.cost.0);
-        for part in spent {
-            self.cache_write = self.cache_write.saturating_add(part.cache_write);
-        }
-    }
 }
 
 impl From<TallyEntry> for SpendTally {

@@ -17,8 +17,12 @@ pub(super) struct Known {
     pub(super) session: Arc<Session>,
     /// The session as it was when the import met it.
     view: View,
-    /// Generations that the store has. If it has any, nothing is added to the session.
+    /// Generations that the store has.
     held: Vec<u64>,
+    /// Whether the store has something that the image has not.
+    pub(super) is_ahead: bool,
+    /// Whether the image has something that the store has not.
+    pub(super) is_grown: bool,
     /// The generation that has to come next.
     pub(super) next: u32,
     pub(super) incarnation: Option<u64>,
@@ -53,6 +57,8 @@ impl Known {
             session,
             view,
             held,
+            is_ahead: false,
+            is_grown: false,
             next: 0,
             incarnation: None,
             newest: None,
@@ -67,19 +73,18 @@ impl Known {
     }
 
     /// The transcript that the store has of a generation.
-    pub(super) fn held(&self, stem: &str, generation: u32) -> Result<u64> {
-        let found = usize::try_from(generation)
-            .ok()
-            .and_then(|at| self.held.get(at));
-        found
-            .copied()
-            .ok_or_else(|| gone_on(stem, "the file has a later generation of it"))
+    pub(super) fn held(&self, generation: u32) -> Option<u64> {
+        self.held.get(usize::try_from(generation).ok()?).copied()
     }
 
-    /// The head that publishing gives it; None if the store has it.
+    /// The head that publishing gives it; None if the store has all of it.
     pub(super) fn moved(&self) -> Result<Option<(&Session, &View, Newest)>> {
-        if self.is_known() {
+        if !self.is_grown {
             return Ok(None);
+        }
+        let read = usize::try_from(self.next).unwrap_or(usize::MAX);
+        if self.is_ahead || read < self.held.len() {
+            return Err(gone_on(&self.session.stem, ASIDE));
         }
         match &self.newest {
             Some(newest) if !newest.head.sealed => {
@@ -114,6 +119,9 @@ impl Known {
         rows.get(first..end).unwrap_or_default()
     }
 }
+
+/// Why a session is refused that both have gone on with.
+pub(super) const ASIDE: &str = "the store and the file have each gone on with it in their own way";
 
 /// That the store has a session which is not the one of the image.
 pub(super) fn gone_on(stem: &str, reason: &str) -> Error {
