@@ -37,14 +37,25 @@ impl Store {
     /// Writes sessions in a format that has a [`writer`]: all their generations, and every sub-agent below them.
     ///
     /// A session that was imported from a file of this format has that file's bytes, and behind them what was appended
-    /// since; where the format keeps many sessions in one file, only if all of them are exported and nothing was appended. Each
-    /// session is read as it is at that moment: while a host writes, two sessions can be of different moments.
+    /// since; where the format keeps many sessions in one file, only if all of them are exported and nothing was appended.
+    ///
+    /// All of it is of one moment, and writers go on meanwhile. A snapshot is held until all is written, and with it what
+    /// writers replace meanwhile; `target` cannot write to the store.
     ///
     /// # Errors
     ///
     /// [`Error::NotWritten`] for a session that is not there; [`Error::InvalidId`] if nothing writes the format, or for a
     /// session whose id cannot name a file; what reading and the target answer.
     pub fn export(
+        &self,
+        sessions: &[SessionRef],
+        format: &str,
+        target: &mut dyn Target,
+    ) -> Result<ExportReport> {
+        self.at_one_moment(|| self.export_now(sessions, format, target))
+    }
+
+    fn export_now(
         &self,
         sessions: &[SessionRef],
         format: &str,

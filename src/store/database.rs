@@ -193,7 +193,7 @@ impl Database {
     pub(super) fn read_since<T>(
         &self,
         openings: u64,
-        read: impl FnOnce(&Snapshot) -> Result<T>,
+        read: impl FnOnce(&Arc<Snapshot>) -> Result<T>,
     ) -> Result<Option<T>> {
         let _inside = self.gate.enter(false)?;
         let guard = self.usable()?;
@@ -204,7 +204,7 @@ impl Database {
             return Err(self.closed());
         };
         // The last one to let go of a snapshot ends its transaction, which the database has to survive.
-        let result = guarded(|| read(&*self.snapshot(open)?));
+        let result = guarded(|| read(&self.snapshot(open)?));
         drop(guard);
         result.map(Some).map_err(|error| self.note(error))
     }

@@ -20,8 +20,10 @@ use super::hash::Seed;
 use super::journal::Payload;
 use super::journaled::Journaled;
 use super::lock::Locks;
+use super::moment;
 use super::pending::{Newest, Session, Sessions, View};
 use super::read::Reader;
+use super::snapshot::Snapshot;
 use crate::{Error, Result};
 
 /// An open store.
@@ -174,6 +176,21 @@ impl Engine {
         sequence: u64,
         read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
     ) -> Result<T> {
+        let answer = |snapshot: &Arc<Snapshot>| {
+            read(&mut Reader::new(snapshot, &self.seed, &self.dictionaries))
+        };
+        match moment::held(self) {
+            Some(snapshot) => answer(&snapshot),
+            None => self.read_snapshot(sequence, answer),
+        }
+    }
+
+    /// Reads on one snapshot as a whole, with all changes up to `sequence`, which are durable.
+    pub(super) fn read_snapshot<T>(
+        &self,
+        sequence: u64,
+        read: impl FnOnce(&Arc<Snapshot>) -> Result<T>,
+    ) -> Result<T> {
         // Taken only on the snapshot that is answered from.
         let mut read = Some(read);
         loop {
@@ -184,8 +201,7 @@ impl Engine {
             }
             let _registered = self.readers.begin();
             let seen = self.database.read_since(openings, |snapshot| {
-                let mut reader = Reader::new(snapshot, &self.seed, &self.dictionaries);
-                read.take().map(|read| read(&mut reader)).transpose()
+                read.take().map(|read| read(snapshot)).transpose()
             })?;
             if let Some(seen) = seen.flatten() {
                 return Ok(seen);
@@ -225,6 +241,11 @@ impl Engine {
             return Err(Error::ReadOnly {
                 path: self.path.clone().unwrap_or_default(),
             });
+        }
+        if moment::held(self).is_some() {
+            return Err(Error::other(
+                "a store cannot be written by what its own export calls",
+            ));
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ mod journal;
 mod journaled;
 mod locator;
 mod lock;
+mod moment;
 mod origin;
 mod pending;
 mod plan;
