@@ -1,5 +1,4 @@
-//! What the native format promises: everything out, everything in, the same bytes again, and nothing of a file that is
-//! not whole.
+//! What the native format promises: everything out, everything in, and the same bytes again.
 
 #![allow(
     clippy::expect_used,
@@ -500,62 +499,7 @@ fn a_newer_version_is_refused_and_unknown_keys_survive() {
 }
 
 #[test]
-fn a_damaged_file_is_refused_as_a_whole() {
-    let bytes = all(&scripted().store);
-    let store = Store::in_memory().unwrap();
-    let empty = whole(&store).unwrap();
-    let mut random = 1u64;
-    let mut next = |below: usize| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        usize::try_from(random % below as u64).unwrap()
-    };
-    let mut damaged = vec![Vec::new(), b"\n".to_vec(), b"{}".to_vec()];
-    for _ in 0..150 {
-        let mut file = bytes.clone();
-        match next(4) {
-            0 => file.truncate(next(bytes.len())),
-            1 => {
-                let at = next(file.len());
-                file[at] ^= 1 << next(8);
-            }
-            2 => {
-                let at = next(file.len());
-                file.insert(at, u8::try_from(next(256)).unwrap());
-            }
-            _ => {
-                let from = next(file.len());
-                let to = (from + next(5_000) + 1).min(file.len());
-                file.drain(from..to);
-            }
-        }
-        damaged.push(file);
-    }
-    for file in damaged {
-        // White space at the end of a line is none of the damage.
-        let text = |bytes: &[u8]| {
-            let text = String::from_utf8_lossy(bytes).into_owned();
-            text.lines()
-                .map(|line| line.trim().to_owned())
-                .filter(|line| !line.is_empty())
-                .collect::<Vec<_>>()
-        };
-        if text(&file) == text(&bytes) {
-            continue;
-        }
-        let refused = import(&store, &file).unwrap_err();
-        assert!(matches!(
-            refused.kind(),
-            ErrorKind::Corrupted | ErrorKind::NewerFormat
-        ));
-    }
-    assert_eq!(whole(&store).unwrap(), empty);
-    import(&store, &bytes).unwrap();
-}
-
-#[test]
-fn a_file_that_vouches_for_nonsense_is_refused_without_a_panic() {
+fn of_a_file_that_vouches_for_nonsense_a_store_like_every_other_is_made() {
     let bytes = all(&imported());
     let file = lines(&bytes);
     let scripted = lines(&all(&scripted().store));
@@ -585,7 +529,8 @@ fn a_file_that_vouches_for_nonsense_is_refused_without_a_panic() {
     }
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
     let store = Store::in_memory().unwrap();
-    assert!(import(&store, &vouched(&[file[0].clone(), deep])).is_err());
+    let report = import(&store, &vouched(&[file[0].clone(), deep])).unwrap();
+    assert_eq!(report.bad, 1);
 }
 
 /// Gives its bytes, then fails.
@@ -627,7 +572,6 @@ fn an_import_that_ends_early_leaves_nothing() {
     let refused = store.import_from("a file", Broken(&bytes), native());
     // The last line is there; what it cannot read may stand behind it.
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Io);
-    assert!(import(&store, &bytes[..bytes.len() - 1_000]).is_err());
     assert!(store.sessions().unwrap().is_empty());
     assert_eq!(store.stats().unwrap().records, 0);
     import(&store, &bytes).unwrap();

@@ -255,7 +255,7 @@ fn a_power_cut_in_the_middle_leaves_the_former_or_all() {
     give(&store, "s.jsonl", &claude("s", 40));
     turn(&store, "hosted", "one");
     let former = all(&store);
-    give(&store, "s.jsonl", &claude("s", 2_500));
+    give(&store, "s.jsonl", &claude("s", 600));
     turn(&store, "hosted", "two");
     turn(&store, "new", "one");
     let grown = all(&store);

@@ -1,9 +1,10 @@
 //! The native format: everything that a store holds, as lines of JSON. `docs/native.md` describes it.
 //!
-//! A file is a header, one line a fact, and a last line that vouches for all before it. It is restored as it is: what is
-//! damaged in it, or missing, makes the whole file refused.
+//! A file is a header, one line a fact, and a last line that vouches for all before it. What is damaged in it is set
+//! aside, and what stands without it is restored.
 
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,10 +17,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::codec::{Certainty, Codec, Probe};
 use super::emit::Emit;
-use super::framing::Framer;
+use super::framing::{Framer, Line};
+use super::quarantine::{BadClass, BadLine};
 use super::report::FileReport;
-use super::source::{Counts, Source};
-use crate::store::{Entry, ExportScope};
+use super::source::{BOM, Counts, Source};
+use super::split::{self, Piece};
+use crate::store::{EXPORTED, Entry, ExportScope, Restore, is_misfit};
 use crate::transcript::spend::pico_to_usd;
 use crate::{Error, Result, Store};
 
@@ -128,7 +131,7 @@ struct HeaderLine<'a> {
 }
 
 #[derive(Serialize)]
-struct Line<'a, T> {
+struct FactLine<'a, T> {
     #[serde(rename = "type")]
     kind: &'static str,
     #[serde(flatten)]
@@ -202,7 +205,7 @@ impl Lines<'_> {
     }
 
     fn fact<T: Serialize>(&mut self, kind: &'static str, entry: &T) -> Result<()> {
-        self.line(&Line { kind, entry })
+        self.line(&FactLine { kind, entry })
     }
 
     fn line<T: Serialize>(&mut self, line: &T) -> Result<()> {
@@ -229,68 +232,171 @@ fn unwritten(error: io::Error) -> Error {
     }
 }
 
-/// Imports a file: all of it, or nothing.
+/// Imports a file: all that stands on its own in it, at once, or nothing if it fails.
 pub(super) fn restore(store: &Store, path: &Path, input: impl Read) -> Result<FileReport> {
-    let mut framer = Framer::new(input, MAX_LINE_BYTES);
-    let mut restore = store.begin_restore()?;
-    let mut counts = Counts::default();
-    let mut hash = Sha256::new();
-    let mut ended = false;
+    let mut reading = Reading {
+        framer: Framer::new(input, MAX_LINE_BYTES),
+        restore: store.begin_restore()?,
+        counts: Counts::default(),
+        hash: Sha256::new(),
+        lines: 0,
+        named: false,
+        ended: false,
+    };
     loop {
-        let line = framer.next_line().map_err(|error| Error::Io {
+        let line = reading.framer.next_line().map_err(|error| Error::Io {
             what: format!("reading {}", path.display()),
             source: Arc::new(error),
         })?;
-        let Some(line) = line else { break };
-        counts.lines += 1;
-        let bytes = framer.bytes();
-        counts.bytes = line.offset + line.length + u64::from(line.ended);
-        if !line.over_long && bytes.iter().all(u8::is_ascii_whitespace) {
-            counts.blank_lines += 1;
-            continue;
+        match line {
+            Some(line) => reading.line(line)?,
+            None => return reading.finish(path),
         }
-        let at = |error| at_line(error, line.number);
+    }
+}
+
+/// A file that is read.
+struct Reading<'e, R> {
+    framer: Framer<R>,
+    restore: Restore<'e>,
+    counts: Counts,
+    /// Of the lines that the last one vouches for.
+    hash: Sha256,
+    lines: u64,
+    /// Whether a header was read.
+    named: bool,
+    /// Whether the last line was read.
+    ended: bool,
+}
+
+impl<R: Read> Reading<'_, R> {
+    fn line(&mut self, line: Line) -> Result<()> {
+        self.counts.lines += 1;
+        self.counts.bytes = self.framer.offset();
         if line.over_long {
-            return Err(at(damaged("it is longer than a line can be")));
+            self.set_aside(line, 0, line.length, BadClass::OverLong);
+            return Ok(());
         }
-        if ended {
-            return Err(at(damaged("it stands behind the last line")));
+        let bytes = self.framer.bytes();
+        let bom = line.number == 1 && bytes.starts_with(BOM);
+        let skipped = if bom { BOM.len() } else { 0 };
+        let text = bytes.get(skipped..).unwrap_or_default();
+        if bom {
+            self.set_aside(line, 0, skipped as u64, BadClass::Bom);
+        } else if split::is_blank(text) {
+            self.counts.blank_lines += 1;
+            return Ok(());
         }
-        let value = parse(bytes).map_err(at)?;
-        if counts.records == 0 {
-            check_header(&value).map_err(at)?;
-            let mut more = value;
-            more.remove("format");
-            more.remove("version");
-            restore.take(Entry::Header(more)).map_err(at)?;
-        } else if value.get("type").and_then(Value::as_str) == Some("end") {
-            check_end(&value, counts.records, &hash).map_err(at)?;
-            ended = true;
-        } else {
-            let entry = entry(value).map_err(at)?;
-            restore.take(entry).map_err(at)?;
+        let text = self.framer.bytes().get(skipped..).unwrap_or_default();
+        if let Ok(value) = parse(text) {
+            let length = text.len();
+            self.piece(line, skipped..skipped + length, value)?;
+        } else if !split::is_blank(text) {
+            let owns =
+                |it: &Map<String, Value>| it.contains_key("type") || it.contains_key("format");
+            let split = split::split(text, line.ended, owns);
+            self.counts.glued_records += split.glued as u64;
+            for piece in split.pieces {
+                match piece {
+                    Piece::Record {
+                        range,
+                        value,
+                        lossy: false,
+                    } => self.piece(line, range.start + skipped..range.end + skipped, value)?,
+                    Piece::Record { range, .. } => {
+                        let from = (range.start + skipped) as u64;
+                        self.set_aside(line, from, range.len() as u64, BadClass::WrongShape);
+                    }
+                    Piece::Bad { range, class } => {
+                        let from = (range.start + skipped) as u64;
+                        self.set_aside(line, from, range.len() as u64, class);
+                    }
+                }
+            }
         }
-        hash.update(framer.bytes());
-        hash.update(b"\n");
-        counts.records += 1;
+        self.hash.update(self.framer.bytes());
+        self.hash.update(b"\n");
+        self.lines += 1;
+        Ok(())
     }
-    if !ended {
-        let error = damaged("the file ends before its last line");
-        return Err(at_line(error, counts.lines));
+
+    /// Takes the value of a line, or sets it aside if it is no fact or does not fit to those before it.
+    fn piece(&mut self, line: Line, range: Range<usize>, value: Map<String, Value>) -> Result<()> {
+        match self.value(value) {
+            Ok(()) => self.counts.records += 1,
+            Err(error) if is_misfit(&error) => {
+                let from = range.start as u64;
+                self.set_aside(line, from, range.len() as u64, BadClass::WrongShape);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
-    let added = restore.publish()?;
-    let mut report = FileReport::of(path.display().to_string(), Native.name(), &counts);
-    report.messages = added.rows;
-    report.duplicates = added.duplicates;
-    report.compactions = added.contexts;
-    report.sessions = added.sessions;
-    report.distinct_message_ids = added.message_ids;
-    report.input_tokens = added.input;
-    report.output_tokens = added.output;
-    report.cached_input_tokens = added.cached_input;
-    report.cache_write_tokens = added.cache_write;
-    report.cost_usd = pico_to_usd(added.cost);
-    Ok(report)
+
+    fn value(&mut self, mut value: Map<String, Value>) -> Result<()> {
+        if self.ended {
+            return Err(damaged("it stands behind the last line"));
+        }
+        if !self.named && value.contains_key("format") {
+            check_header(&value)?;
+            self.named = true;
+            value.remove("format");
+            value.remove("version");
+            return self.restore.take(Entry::Header(value));
+        }
+        if value.get("type").and_then(Value::as_str) == Some("end") {
+            self.ended = true;
+            // What is set aside already explains why the lines are others.
+            return match check_end(&value, self.lines, &self.hash) {
+                Err(error) if self.counts.bad == 0 => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let entry = entry(value)?;
+        if matches!(entry, Entry::Other(_)) && !self.named {
+            return Err(damaged("it is no fact of an exported store"));
+        }
+        self.restore.take(entry)
+    }
+
+    fn set_aside(&mut self, line: Line, from: u64, length: u64, class: BadClass) {
+        self.counts.set_aside(BadLine {
+            line: line.number,
+            offset: line.offset + from,
+            length,
+            class,
+        });
+        self.restore.missed();
+    }
+
+    fn finish(mut self, path: &Path) -> Result<FileReport> {
+        let torn = self.counts.bad_lines.last();
+        let torn = torn.is_some_and(|bad| bad.class == BadClass::TornTail);
+        if !self.ended && !torn && self.counts.records > 0 {
+            self.counts.set_aside(BadLine {
+                line: self.counts.lines,
+                offset: self.counts.bytes,
+                length: 0,
+                class: BadClass::TornTail,
+            });
+        }
+        let mut report = FileReport::of(path.display().to_string(), Native.name(), &self.counts);
+        if report.is_barren() {
+            return Ok(report);
+        }
+        let added = self.restore.publish()?;
+        report.messages = added.rows;
+        report.duplicates = added.duplicates;
+        report.compactions = added.contexts;
+        report.sessions = added.sessions;
+        report.distinct_message_ids = added.message_ids;
+        report.input_tokens = added.input;
+        report.output_tokens = added.output;
+        report.cached_input_tokens = added.cached_input;
+        report.cache_write_tokens = added.cache_write;
+        report.cost_usd = pico_to_usd(added.cost);
+        Ok(report)
+    }
 }
 
 fn check_header(header: &Map<String, Value>) -> Result<()> {
@@ -395,18 +501,7 @@ fn typed<T: DeserializeOwned>(line: Map<String, Value>) -> Result<T> {
 
 fn damaged(reason: &str) -> Error {
     Error::Corrupted {
-        what: "an exported store".to_owned(),
+        what: EXPORTED.to_owned(),
         at: reason.to_owned(),
-    }
-}
-
-/// Names the line of an error that concerns one.
-fn at_line(error: Error, number: u64) -> Error {
-    match error {
-        Error::Corrupted { what, at } => Error::Corrupted {
-            what,
-            at: format!("line {number}: {at}"),
-        },
-        error => error,
     }
 }

@@ -20,7 +20,7 @@ pub const MAX_LISTED: usize = 100_000;
 /// The largest file beside a source that is looked at.
 const MAX_BESIDE_BYTES: u64 = 1 << 20;
 
-const BOM: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// A record: a JSON object that stands on a line.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +74,16 @@ pub struct Counts {
     pub bad_lines: Vec<BadLine>,
     /// Records of which something could not be held as it is written.
     pub lossy: u64,
+}
+
+impl Counts {
+    /// Counts a piece that is no record.
+    pub(super) fn set_aside(&mut self, bad: BadLine) {
+        self.bad += 1;
+        if self.bad_lines.len() < MAX_LISTED {
+            self.bad_lines.push(bad);
+        }
+    }
 }
 
 /// A file, read as a stream.
@@ -249,10 +259,7 @@ impl<'a> Source<'a> {
     }
 
     fn set_aside(&mut self, bad: BadLine) {
-        self.counts.bad += 1;
-        if self.counts.bad_lines.len() < MAX_LISTED {
-            self.counts.bad_lines.push(bad);
-        }
+        self.counts.set_aside(bad);
     }
 
     /// Sets a record aside that is none of the format after all.

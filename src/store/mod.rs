@@ -56,8 +56,8 @@ pub(crate) use image::Entry;
 pub use image::ExportScope;
 pub use import::SourceInfo;
 pub(crate) use import::{
-    CallName, ChunkWriter, ContextRow, Import, ImportCall, ImportContext, ImportRow, Restore,
-    SourceBytes, Span, TotalName,
+    CallName, ChunkWriter, ContextRow, EXPORTED, Import, ImportCall, ImportContext, ImportRow,
+    Restore, SourceBytes, Span, TotalName, is_misfit,
 };
 pub use locator::RedbTranscriptLocator;
 pub use origin::Origin;

@@ -69,7 +69,7 @@ pub(crate) struct HourEntry {
 }
 
 /// Totals by who spent them on what.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SpentEntry {
     pub(crate) agent: String,
     pub(crate) provider: String,
@@ -460,8 +460,12 @@ impl From<UsageEntry> for TurnUsage {
 
 impl RecordEntry {
     /// Whether this is what the store has under the same address. That a usage counts no more, and what is not known, are
-    /// no part of the record.
+    /// no part of the record; what it refers to, and whether it came with a compaction, others have to compare.
     pub(crate) fn is(&self, mut stored: Self) -> bool {
+        if stored.kind.alone() == self.kind.alone() {
+            stored.kind = self.kind;
+        }
+        stored.rows.clone_from(&self.rows);
         stored.superseded = self.superseded;
         stored.more.clone_from(&self.more);
         *self == stored
@@ -494,6 +498,15 @@ impl RowEntry {
 }
 
 impl RecordName {
+    /// What it is if it did not come with a compaction.
+    pub(crate) fn alone(self) -> Self {
+        match self {
+            Self::MarkerRow => Self::Row,
+            Self::MarkerPartial => Self::Partial,
+            kind => kind,
+        }
+    }
+
     pub(crate) fn is_interrupted(self) -> bool {
         matches!(self, Self::Partial | Self::MarkerPartial)
     }

@@ -31,7 +31,7 @@ use crate::transcript::limits::{check_message, check_meta};
 use crate::turn::check_session;
 use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
 use calls::Told;
-pub(crate) use restore::Restore;
+pub(crate) use restore::{EXPORTED, Restore, is_misfit};
 use session::Open;
 pub use source::SourceInfo;
 pub(super) use source::unpack;

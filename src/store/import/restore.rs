@@ -1,7 +1,8 @@
 //! Putting an image into a store: all of it at once, or nothing.
 //!
-//! Heads are made anew from the records, as the writes made them, and have to agree with what the image says of them. A
-//! session that the store has already is compared instead: what it has is not added twice, and what differs is refused.
+//! Heads are made anew from the records, as the writes made them. A session that the store has already is compared first:
+//! what it has is not added twice, and what differs is refused. A fact that does not fit to those before it is refused
+//! alone, and what is missing in a damaged image leaves a gap.
 
 mod replay;
 mod session;
@@ -61,6 +62,8 @@ pub(crate) struct Restore<'e> {
     published: bool,
     /// The place of the last entry in the order of all.
     rank: u8,
+    /// Whether something is missing in the transcript that is read, or its begin is.
+    missed: bool,
     stems: HashSet<String>,
     sessions: HashMap<String, Known>,
     /// Whether the source with this id is new.
@@ -84,6 +87,8 @@ pub(crate) struct Restore<'e> {
 struct OpenSource<'e> {
     entry: SourceEntry,
     id: u64,
+    /// How many of its bytes were read.
+    read: u64,
     /// None if the store has it.
     writer: Option<ChunkWriter<'e>>,
     /// What the store has of it, if that is less: its length and hash, and what was read up to there.
@@ -115,6 +120,7 @@ impl<'e> Restore<'e> {
             staged: false,
             published: false,
             rank: 0,
+            missed: false,
             stems: HashSet::new(),
             sessions: HashMap::new(),
             sources: HashMap::new(),
@@ -134,7 +140,8 @@ impl<'e> Restore<'e> {
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupted`] if the entry does not fit to those before it; [`Error::Conflict`] if the store has a session
+    /// [`Error::Corrupted`] of an [`EXPORTED`] store if the entry does not fit to those before it: it is left out, and others
+    /// may follow; [`Error::Conflict`] if the store has a session
     /// of the image that has become another one.
     pub(crate) fn take(&mut self, entry: Entry) -> Result<()> {
         let rank = match &entry {
@@ -143,7 +150,8 @@ impl<'e> Restore<'e> {
             Entry::Transcript(_) | Entry::Record(_) => 2,
             Entry::Repeat(_) => 3,
             Entry::Call(_) => 4,
-            Entry::Other(_) => 5,
+            // Whatever became unreadable may look like this, so it ends nothing.
+            Entry::Other(_) => self.rank,
         };
         if rank < self.rank {
             return Err(damaged("it stands behind what has to follow it"));
@@ -172,6 +180,11 @@ impl<'e> Restore<'e> {
         }
     }
 
+    /// Notes that something stood here that cannot be read.
+    pub(crate) fn missed(&mut self) {
+        self.missed = true;
+    }
+
     fn end_part(&mut self) -> Result<()> {
         self.end_source()?;
         self.end_transcript()
@@ -190,7 +203,7 @@ impl<'e> Restore<'e> {
         if split_generation(&entry.stem).1 != 0 {
             return Err(damaged("the stem of a session names a generation"));
         }
-        if !self.stems.insert(entry.stem.clone()) {
+        if self.stems.contains(&entry.stem) {
             return Err(damaged("a session stands twice"));
         }
         let session = entry.session.map(|parts| SessionParts {
@@ -212,6 +225,7 @@ impl<'e> Restore<'e> {
                 return Err(damaged("an hour is none"));
             }
         }
+        self.stems.insert(entry.stem.clone());
         self.keep(unknown::stem(&entry.stem), &entry.more);
         let hours = entry.hours.into_iter();
         self.restored.stems.push(RestoredStem {
@@ -258,6 +272,7 @@ impl<'e> Restore<'e> {
         self.source = Some(OpenSource {
             entry,
             id,
+            read: 0,
             writer,
             former,
         });
@@ -286,12 +301,22 @@ impl<'e> Restore<'e> {
     fn chunk(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.source {
             None => Err(damaged("bytes of no source")),
-            Some(OpenSource { writer: None, .. }) => Ok(()),
+            Some(source) if source.entry.length - source.read < bytes.len() as u64 => {
+                Err(damaged("bytes beyond the end of a source"))
+            }
+            Some(OpenSource {
+                writer: None, read, ..
+            }) => {
+                *read += bytes.len() as u64;
+                Ok(())
+            }
             Some(OpenSource {
                 writer: Some(writer),
                 former,
+                read,
                 ..
             }) => {
+                *read += bytes.len() as u64;
                 if let Some((left, _, hash)) = former {
                     let most = usize::try_from(*left).unwrap_or(usize::MAX);
                     let taken = bytes.get(..most).unwrap_or(bytes);
@@ -311,6 +336,7 @@ impl<'e> Restore<'e> {
             id,
             writer,
             former,
+            ..
         }) = self.source.take()
         else {
             return Ok(());
@@ -321,7 +347,9 @@ impl<'e> Restore<'e> {
         let text = writer.finish(entry.path, &entry.format, entry.codec_version)?;
         let (stored, stage, _) = text.into_parts();
         if stored.length != entry.length || hex(&stored.hash) != entry.sha256 {
-            return Err(damaged("the bytes of a source are not those that it had"));
+            // Whatever the source was, these are not its bytes.
+            self.sources.remove(&entry.id);
+            return Ok(());
         }
         let before = former.map(|(_, held, read)| read.finalize().as_slice() == held);
         if before == Some(false) {
@@ -566,6 +594,15 @@ impl<'e> Restore<'e> {
         if let Some((stem, _)) = counted.find(|(_, session)| session.is_grown) {
             return Err(session::gone_on(stem, COUNTED_ELSEWHERE));
         }
+        // A generation the successor of which is missing is the last one.
+        for session in self.sessions.values_mut() {
+            if let Some(open) = session.reopen() {
+                let mut heads = restored.transcripts.iter_mut();
+                if let Some(last) = heads.find(|it| it.transcript == open) {
+                    last.head.sealed = false;
+                }
+            }
+        }
         let import = restored.import;
         let mut moves = Vec::new();
         let mut sessions = Vec::new();
@@ -685,6 +722,18 @@ impl RestoredCall {
     }
 }
 
+/// Whether an error says that a fact is none, or does not fit to those before it.
+pub(crate) fn is_misfit(error: &Error) -> bool {
+    match error {
+        Error::Corrupted { what, .. } => what == EXPORTED,
+        Error::InvalidId { .. } | Error::InvalidMessage { .. } => true,
+        _ => false,
+    }
+}
+
+/// What an error is about that says of a fact that it is none, or does not fit to those before it.
+pub(crate) const EXPORTED: &str = "an exported store";
+
 const COUNTED_ELSEWHERE: &str = "a provider call of it is counted in another session";
 
 /// That the store has a source which is not the one of the image.
@@ -698,7 +747,7 @@ fn other_source(path: String) -> Error {
 /// That an image is not one, or not whole.
 fn damaged(reason: &str) -> Error {
     Error::Corrupted {
-        what: "an exported store".to_owned(),
+        what: EXPORTED.to_owned(),
         at: reason.to_owned(),
     }
 }

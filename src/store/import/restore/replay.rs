@@ -7,21 +7,29 @@ use uuid::Uuid;
 
 use super::super::step::{RestoredTranscript, SourceRef, StagedAt, StagedOrigin};
 use super::session::{ASIDE, Known, gone_on};
-use super::{Restore, RestoredCounts, damaged, number};
+use super::{Restore, RestoredCounts, RestoredStem, damaged, is_misfit, number};
+use crate::session::split_generation;
 use crate::spend::{Money, SpendTally};
 use crate::store::apply::full_stem;
 use crate::store::attributes::Attributes;
 use crate::store::envelope::Encoded;
 use crate::store::head::{Context, Head, INLINE_RANGES, Range, ToolsRef};
 use crate::store::image::entry::{
-    RecordEntry, RecordName, RowEntry, SpentEntry, TallyEntry, TranscriptEntry,
+    OriginEntry, RecordEntry, RecordName, RowEntry, SpentEntry, TallyEntry, TranscriptEntry,
 };
 use crate::store::import::unknown;
 use crate::store::pending::Newest;
-use crate::store::record::{self, Address, Kind, Marker, RowRef, Seal, UsageBody};
+use crate::store::record::{self, Address, Body, Kind, Marker, RowRef, Seal, UsageBody};
 use crate::transcript::limits::{MAX_GENERATION, check_message, check_meta};
-use crate::turn::background_origin;
+use crate::turn::{background_origin, check_stem};
 use crate::{Result, TurnUsage};
+
+/// Records of the store that are held at once.
+const FILLED_AT_ONCE: u64 = 64;
+
+const OTHER_RECORD: &str = "a record of it is another one in the store";
+
+const MICROS_PER_HOUR: i64 = 3_600_000_000;
 
 /// A transcript the records of which are read.
 pub(super) struct OpenTranscript {
@@ -40,6 +48,8 @@ pub(super) struct OpenTranscript {
     held: Vec<RecordEntry>,
     awaited: HashSet<Uuid>,
     tools: Option<ToolsRef>,
+    /// Whether the last record was a compaction, or a row that came with one.
+    in_marker: bool,
     rows_stored: u64,
     keys: Vec<(String, u64)>,
     base: Vec<Range>,
@@ -53,15 +63,18 @@ impl Restore<'_> {
         known.ok_or_else(|| damaged("a transcript of no session"))
     }
 
-    pub(super) fn begin_transcript(&mut self, entry: TranscriptEntry) -> Result<()> {
+    pub(super) fn begin_transcript(&mut self, mut entry: TranscriptEntry) -> Result<()> {
         self.end_part()?;
+        self.missed = false;
         let stem = &entry.stem;
-        if !self.stems.contains(stem) {
-            return Err(damaged("a transcript of no session"));
-        }
+        check_stem(stem)?;
         check_meta(stem, &entry.meta)?;
         check_time(entry.created)?;
         check_time(entry.updated)?;
+        if !self.stems.contains(stem) {
+            self.bare_stem(&mut entry)?;
+        }
+        let stem = &entry.stem;
         if !self.sessions.contains_key(stem) {
             let known = Known::new(self.engine, stem)?;
             self.sessions.insert(stem.clone(), known);
@@ -115,6 +128,7 @@ impl Restore<'_> {
             held: Vec::new(),
             awaited: HashSet::new(),
             tools: None,
+            in_marker: false,
             rows_stored: 0,
             keys: Vec::new(),
             base: Vec::new(),
@@ -124,10 +138,40 @@ impl Restore<'_> {
         Ok(())
     }
 
+    /// Makes up for the line of a session that is missing: what it spent is told by its transcripts, the hour is lost.
+    fn bare_stem(&mut self, entry: &mut TranscriptEntry) -> Result<()> {
+        if split_generation(&entry.stem).1 != 0 {
+            return Err(damaged("the stem of a session names a generation"));
+        }
+        let hour = entry.updated.div_euclid(MICROS_PER_HOUR);
+        let thread = entry.meta.thread_id.clone().unwrap_or_default();
+        let spent = entry.spent.iter().cloned();
+        let hours = spent.map(|spent| {
+            let (agent, counted) = spent.counted(hour);
+            (thread.clone(), agent, counted)
+        });
+        self.stems.insert(entry.stem.clone());
+        self.restored.stems.push(RestoredStem {
+            stem: entry.stem.clone(),
+            parent: None,
+            session: None,
+            replaces: false,
+            hours: hours.collect(),
+        });
+        entry.referenced = false;
+        Ok(())
+    }
+
     pub(super) fn record(&mut self, entry: RecordEntry) -> Result<()> {
         let Some(mut open) = self.transcript.take() else {
             return Err(damaged("a record of no transcript"));
         };
+        if self.missed && !open.may_have(&entry) {
+            // The begin of another transcript is missing, and what follows is of that one.
+            self.transcript = Some(open);
+            self.end_transcript()?;
+            return Err(damaged("a record of no transcript"));
+        }
         let done = self.record_of(&mut open, entry);
         self.transcript = Some(open);
         done
@@ -137,7 +181,8 @@ impl Restore<'_> {
         if entry.seq < open.from || entry.seq >= open.entry.next_seq {
             return Err(damaged("a record does not follow the one before it"));
         }
-        open.from = entry.seq + 1;
+        check_time(entry.at)?;
+        self.fill(open, entry.seq)?;
         let uuid = entry.uuid.as_u128();
         let held = self.engine.snapshot(|reader| {
             let Some(position) = reader.position_of(uuid)? else {
@@ -161,6 +206,12 @@ impl Restore<'_> {
             open.is_grown = true;
             self.keep(unknown::record(entry.uuid), &entry.more);
         }
+        open.from = entry.seq + 1;
+        self.replay(open, entry)
+    }
+
+    /// Takes a record once all that it refers to is known.
+    fn replay(&mut self, open: &mut OpenTranscript, entry: RecordEntry) -> Result<()> {
         let session = self.session_of(&open.entry.stem)?;
         session.places.insert(entry.uuid, (open.number, entry.seq));
         open.awaited.remove(&entry.uuid);
@@ -170,8 +221,45 @@ impl Restore<'_> {
             .extend(ends.filter(|end| !session.places.contains_key(end)));
         open.held.push(entry);
         if open.awaited.is_empty() {
-            for entry in std::mem::take(&mut open.held) {
-                self.store(open, entry)?;
+            return self.store_held(open);
+        }
+        Ok(())
+    }
+
+    fn store_held(&mut self, open: &mut OpenTranscript) -> Result<()> {
+        let mut done = Ok(());
+        for entry in std::mem::take(&mut open.held) {
+            let uuid = entry.uuid;
+            done = self.store(open, entry);
+            if done.is_err() {
+                self.uuids.remove(&uuid.as_u128());
+                self.session_of(&open.entry.stem)?.places.remove(&uuid);
+            }
+        }
+        done
+    }
+
+    /// Replays what a damaged image lacks and the store has, up to a sequence.
+    fn fill(&mut self, open: &mut OpenTranscript, until: u64) -> Result<()> {
+        let stored = open.stored.as_ref().map_or(0, |head| head.next_seq);
+        let last = until.min(stored);
+        while open.from < last {
+            let end = last.min(open.from + FILLED_AT_ONCE);
+            let range = Range {
+                transcript: open.number,
+                first: open.from,
+                end,
+            };
+            let missing: Vec<RecordEntry> = self.engine.snapshot(|reader| {
+                let positions = reader.positions(range)?;
+                let records = positions.into_iter();
+                records
+                    .map(|(_, position)| reader.record_of_image(position))
+                    .collect()
+            })?;
+            open.from = end;
+            for entry in missing {
+                self.replay(open, entry)?;
             }
         }
         Ok(())
@@ -209,7 +297,7 @@ impl Restore<'_> {
             _ => {}
         }
         if !entry.is(stored) {
-            return Err(gone_on(stem, "a record of it is another one in the store"));
+            return Err(gone_on(stem, OTHER_RECORD));
         }
         self.counts.duplicates += 1;
         Ok(())
@@ -217,28 +305,37 @@ impl Restore<'_> {
 
     /// Stores a record, all that it refers to being known.
     fn store(&mut self, open: &mut OpenTranscript, mut entry: RecordEntry) -> Result<()> {
-        // A gap is where a successor kept a row.
-        if entry.seq > open.next.max(open.tail_from) {
-            return Err(damaged("a record is missing"));
-        }
+        // A gap is where a successor kept a row, or a record is missing. Rows that came with a compaction of which nothing is
+        // known are like all others.
+        let follows = entry.seq == open.next && open.in_marker;
+        let kind = match entry.kind {
+            kind if !follows => kind.alone(),
+            kind => kind,
+        };
+        open.in_marker = matches!(
+            kind,
+            RecordName::Marker | RecordName::MarkerRow | RecordName::MarkerPartial
+        );
         open.next = entry.seq + 1;
-        check_time(entry.at)?;
         let address = Address {
             transcript: open.number,
             seq: entry.seq,
             uuid: entry.uuid.as_u128(),
             at: entry.at,
         };
-        let origin = origin_of(open, &entry)?;
+        // The source may be missing from a damaged file.
+        let is_there = |it: &OriginEntry| self.sources.contains_key(&it.source);
+        let known = entry.origin.as_ref().is_some_and(is_there);
+        let origin = origin_of(open, &entry)?.filter(|_| known);
         let packing = self.engine.packing();
         let is_new = !open.has(entry.seq);
-        let encoded = match entry.kind {
+        let encoded = match kind {
             RecordName::Row
             | RecordName::MarkerRow
             | RecordName::Partial
             | RecordName::MarkerPartial => {
                 let row = entry.row.take().ok_or_else(bare)?;
-                self.row(open, entry.kind, address, *row)?
+                self.row(open, kind, address, *row)?
             }
             RecordName::Marker => {
                 let replacement = self.ranges(open, &entry)?;
@@ -305,11 +402,32 @@ impl Restore<'_> {
     }
 
     fn ranges(&mut self, open: &OpenTranscript, entry: &RecordEntry) -> Result<Vec<Range>> {
+        let ranges = self.resolved(open, entry)?;
+        if open.has(entry.seq) {
+            let stored = self.engine.snapshot(|reader| {
+                reader.record_at(open.number, entry.seq, |record| {
+                    Ok(match record.body()? {
+                        Body::Marker(marker) => marker.replacement,
+                        Body::Retained(ranges) => ranges,
+                        _ => Vec::new(),
+                    })
+                })
+            })?;
+            if stored != ranges {
+                return Err(gone_on(&open.entry.stem, OTHER_RECORD));
+            }
+        }
+        Ok(ranges)
+    }
+
+    fn resolved(&mut self, open: &OpenTranscript, entry: &RecordEntry) -> Result<Vec<Range>> {
         let session = self.session_of(&open.entry.stem)?;
         let runs = entry.rows.as_ref().ok_or_else(bare)?;
-        runs.iter()
-            .map(|(first, last)| session.range(first, last))
-            .collect()
+        // What is missing in a damaged image is in no context.
+        let runs = runs.iter();
+        Ok(runs
+            .filter_map(|(first, last)| session.range(first, last))
+            .collect())
     }
 
     fn row(
@@ -361,15 +479,23 @@ impl Restore<'_> {
 
     /// Makes the head of the transcript that was read, and compares it with what the image says.
     pub(super) fn end_transcript(&mut self) -> Result<()> {
-        let Some(open) = self.transcript.take() else {
+        let Some(mut open) = self.transcript.take() else {
             return Ok(());
         };
-        if !open.awaited.is_empty() {
-            return Err(damaged("a compaction names a record that is not there"));
-        }
-        if open.entry.next_seq != open.next.max(open.tail_from) {
-            return Err(damaged("the last records of a transcript are missing"));
-        }
+        let next_seq = open.entry.next_seq;
+        self.fill(&mut open, next_seq)?;
+        // What still waits refers to what is missing.
+        let held = self.store_held(&mut open);
+        held.or_else(|error| {
+            if is_misfit(&error) {
+                Ok(())
+            } else {
+                Err(error)
+            }
+        })?;
+        let stored = open.stored.as_ref().map_or(0, |head| head.next_seq);
+        let next_seq = open.next.max(open.tail_from);
+        let next_seq = next_seq.max(stored.min(open.entry.next_seq));
         let seed = &self.engine.seed;
         let open = *open;
         let entry = open.entry;
@@ -379,7 +505,7 @@ impl Restore<'_> {
         let tail = Range {
             transcript: open.number,
             first: open.tail_from,
-            end: entry.next_seq,
+            end: next_seq,
         };
         let mut context = Context {
             base: Vec::new(),
@@ -396,9 +522,6 @@ impl Restore<'_> {
         }
         if inline {
             context.base = open.base;
-        }
-        if context.rows != entry.live_rows {
-            return Err(damaged("a live context is not the one that it was"));
         }
         let spend = SpendTally::from(entry.spend);
         let stored = open.stored.as_deref();
@@ -426,7 +549,7 @@ impl Restore<'_> {
             meta: Arc::new(entry.meta),
             via_session: entry.referenced,
             sealed: entry.sealed,
-            next_seq: entry.next_seq,
+            next_seq,
             context,
             tools: open.tools,
             rows_stored: open.rows_stored,
@@ -448,12 +571,9 @@ impl Restore<'_> {
         });
         let mut sources = Vec::new();
         for id in &entry.sources {
-            if !self.sources.contains_key(id) {
-                return Err(damaged(
-                    "a transcript was made of a source that is not there",
-                ));
+            if self.sources.contains_key(id) {
+                sources.push(number(id)?);
             }
-            sources.push(number(id)?);
         }
         let attributes = Attributes {
             spawned_by: entry.spawned_by,
@@ -510,6 +630,12 @@ fn origin_of(open: &OpenTranscript, entry: &RecordEntry) -> Result<Option<Staged
 }
 
 impl OpenTranscript {
+    /// Whether a record can be of this transcript, where something before it is missing.
+    fn may_have(&self, entry: &RecordEntry) -> bool {
+        let times = self.entry.created..=self.entry.updated;
+        (self.from..self.entry.next_seq).contains(&entry.seq) && times.contains(&entry.at)
+    }
+
     /// Whether the store has a record with this sequence.
     fn has(&self, seq: u64) -> bool {
         self.stored.as_ref().is_some_and(|head| seq < head.next_seq)

@@ -77,6 +77,16 @@ impl Known {
         self.held.get(usize::try_from(generation).ok()?).copied()
     }
 
+    /// Unseals the last generation that was read, if it is to be published and sealed; its transcript.
+    pub(super) fn reopen(&mut self) -> Option<u64> {
+        let sealed = self.newest.as_mut().filter(|it| it.head.sealed);
+        let newest = sealed.filter(|_| self.is_grown)?;
+        let mut head = newest.head.as_ref().clone();
+        head.sealed = false;
+        newest.head = Arc::new(head);
+        Some(newest.transcript)
+    }
+
     /// The head that publishing gives it; None if the store has all of it.
     pub(super) fn moved(&self) -> Result<Option<(&Session, &View, Newest)>> {
         if !self.is_grown {
@@ -94,19 +104,15 @@ impl Known {
         }
     }
 
-    /// The run from one record to another.
-    pub(super) fn range(&self, first: &Uuid, last: &Uuid) -> Result<Range> {
-        let found = self.places.get(first).zip(self.places.get(last));
-        match found {
-            Some(((transcript, first), (of, last))) if transcript == of && first <= last => {
-                Ok(Range {
-                    transcript: *transcript,
-                    first: *first,
-                    end: last + 1,
-                })
-            }
-            _ => Err(damaged("a run of records is none")),
-        }
+    /// The run from one record to another; None if one of them is missing, or they are no run.
+    pub(super) fn range(&self, first: &Uuid, last: &Uuid) -> Option<Range> {
+        let ((transcript, first), (of, last)) =
+            self.places.get(first).zip(self.places.get(last))?;
+        (transcript == of && first <= last).then(|| Range {
+            transcript: *transcript,
+            first: *first,
+            end: last + 1,
+        })
     }
 
     /// The rows of contexts in a run.
