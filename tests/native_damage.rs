@@ -7,6 +7,7 @@
     reason = "a panic is how a test fails"
 )]
 
+#[allow(dead_code, reason = "other tests use the rest of it")]
 mod support {
     pub mod picture;
     pub mod script;

@@ -82,7 +82,7 @@ impl Restore<'_> {
         }
         let engine = self.engine;
         let session = self.session_of(stem)?;
-        let held = session.held(entry.generation);
+        let known = session.held(entry.generation);
         let follows = match &session.newest {
             None => entry.generation == 0,
             Some(before) => before.head.sealed && entry.generation == session.next,
@@ -90,16 +90,16 @@ impl Restore<'_> {
         if !follows || entry.generation > MAX_GENERATION {
             return Err(damaged("a generation does not follow the one before it"));
         }
-        if held.is_none() && session.is_ahead {
+        if known.is_none() && session.is_ahead {
             return Err(gone_on(stem, ASIDE));
         }
         session.next = entry.generation + 1;
-        session.is_grown |= held.is_none();
-        let number = held.unwrap_or_else(|| engine.new_transcript());
+        session.is_grown |= known.is_none();
+        let number = known.unwrap_or_else(|| engine.new_transcript());
         session.incarnation.get_or_insert(number);
-        let mut is_grown = held.is_none();
+        let mut is_grown = known.is_none();
         let mut stored = None;
-        if held.is_some() {
+        if known.is_some() {
             let (head, sources) = engine.snapshot(|reader| {
                 let head = Arc::new(reader.transcript(number)?.head.clone());
                 Ok((head, reader.sources_of(number)?))
@@ -485,8 +485,8 @@ impl Restore<'_> {
         let next_seq = open.entry.next_seq;
         self.fill(&mut open, next_seq)?;
         // What still waits refers to what is missing.
-        let held = self.store_held(&mut open);
-        held.or_else(|error| {
+        let waiting = self.store_held(&mut open);
+        waiting.or_else(|error| {
             if is_misfit(&error) {
                 Ok(())
             } else {
