@@ -15,7 +15,7 @@ use crate::store::attributes::Attributes;
 use crate::store::envelope::Encoded;
 use crate::store::head::{Context, Head, INLINE_RANGES, Range, ToolsRef};
 use crate::store::image::entry::{
-    OriginEntry, RecordEntry, RecordName, RowEntry, SpentEntry, TallyEntry, TranscriptEntry,
+    RecordEntry, RecordName, RowEntry, SpentEntry, TallyEntry, TranscriptEntry,
 };
 use crate::store::import::unknown;
 use crate::store::pending::Newest;
@@ -323,10 +323,7 @@ impl Restore<'_> {
             uuid: entry.uuid.as_u128(),
             at: entry.at,
         };
-        // The source may be missing from a damaged file.
-        let is_there = |it: &OriginEntry| self.sources.contains_key(&it.source);
-        let known = entry.origin.as_ref().is_some_and(is_there);
-        let origin = origin_of(open, &entry)?.filter(|_| known);
+        let origin = self.origin_of(open, &entry);
         let packing = self.engine.packing();
         let is_new = !open.has(entry.seq);
         let encoded = match kind {
@@ -399,6 +396,28 @@ impl Restore<'_> {
             uuid: address.uuid,
         };
         self.put(at, encoded, origin)
+    }
+
+    /// Where a record comes from; None also if that is no source of its transcript, or one that is missing from a damaged
+    /// file.
+    fn origin_of(&self, open: &OpenTranscript, entry: &RecordEntry) -> Option<StagedOrigin> {
+        let origin = entry.origin.as_ref()?;
+        if !open.entry.sources.contains(&origin.source)
+            || !self.sources.contains_key(&origin.source)
+        {
+            return None;
+        }
+        // A usage record has that itself.
+        let of_row = !matches!(entry.kind, RecordName::Usage);
+        Some(StagedOrigin {
+            source: Some(SourceRef {
+                id: number(&origin.source).ok()?,
+                codec_version: origin.codec_version,
+            }),
+            offset: origin.offset,
+            length: origin.length,
+            cache_write: if of_row { entry.cache_write } else { 0 },
+        })
     }
 
     fn ranges(&mut self, open: &OpenTranscript, entry: &RecordEntry) -> Result<Vec<Range>> {
@@ -602,31 +621,6 @@ fn cache_writes(spent: &[SpentEntry]) -> u64 {
     spent
         .iter()
         .fold(0, |sum, it| it.cache_write.saturating_add(sum))
-}
-
-/// Where a record comes from.
-fn origin_of(open: &OpenTranscript, entry: &RecordEntry) -> Result<Option<StagedOrigin>> {
-    // A usage record has that itself.
-    let of_row = !matches!(entry.kind, RecordName::Usage);
-    let cache_write = if of_row { entry.cache_write } else { 0 };
-    let Some(origin) = &entry.origin else {
-        return match cache_write {
-            0 => Ok(None),
-            _ => Err(damaged("a row that was not imported has what imports have")),
-        };
-    };
-    if !open.entry.sources.contains(&origin.source) {
-        return Err(damaged("a record comes from no source of its transcript"));
-    }
-    Ok(Some(StagedOrigin {
-        source: Some(SourceRef {
-            id: number(&origin.source)?,
-            codec_version: origin.codec_version,
-        }),
-        offset: origin.offset,
-        length: origin.length,
-        cache_write,
-    }))
 }
 
 impl OpenTranscript {
