@@ -234,9 +234,9 @@ impl Writer<'_> {
 pub fn append_in_background(shared: &Shared<'_>, pause: Duration) -> Result<()> {
     let random = &mut StdRng::seed_from_u64(1_000);
     let locator = shared.store.locator();
-    let mut pace = Pace::new(pause, random);
+    let mut calls = Pace::new(pause, random);
     for number in 0u64.. {
-        pace.wait();
+        calls.wait();
         if shared.stop_others.load(Ordering::Relaxed) {
             break;
         }
@@ -263,9 +263,9 @@ pub fn append_in_background(shared: &Shared<'_>, pause: Duration) -> Result<()> 
 pub fn read(shared: &Shared<'_>, number: usize, pause: Duration) -> Result<()> {
     let random = &mut StdRng::seed_from_u64(2_000 + number as u64);
     let locator = shared.store.locator();
-    let mut pace = Pace::new(pause, random);
+    let mut calls = Pace::new(pause, random);
     while !shared.stop_others.load(Ordering::Relaxed) {
-        pace.wait();
+        calls.wait();
         let place = random.random_range(0..shared.ledgers.len());
         let start = Instant::now();
         let head = locator.head_generation(&session(place))?;
