@@ -3,7 +3,6 @@
 pub mod command;
 pub mod corpus;
 pub mod counted;
-pub mod engine;
 pub mod files;
 pub mod fjall;
 pub mod measure;

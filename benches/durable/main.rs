@@ -23,7 +23,7 @@ use common::peer::{Kind, Peer, load_all};
 use common::places::scratch;
 use common::report::{Cell, Report, Table, time};
 use common::work::{self, RECORDS};
-use common::{Result, engine, files, fjall, ours, sqlite};
+use common::{Result, files, fjall, ours, sqlite};
 use rand::{SeedableRng as _, rngs::StdRng};
 use transcript_redb::Store;
 
@@ -67,11 +67,12 @@ fn preload(peer: &dyn Peer, text: &Text, sessions: usize) -> Result<()> {
 }
 
 fn kinds(command: &Command, sessions: usize) -> Vec<Kind> {
-    let mut kinds = vec![ours::APPEND_TURN, ours::APPEND_ROWS];
-    if engine::RELAXES {
-        kinds.push(ours::APPEND_ROWS_RELAXED);
-    }
-    kinds.push(sqlite::ONE_CONNECTION);
+    let mut kinds = vec![
+        ours::APPEND_TURN,
+        ours::APPEND_ROWS,
+        ours::APPEND_ROWS_RELAXED,
+        sqlite::ONE_CONNECTION,
+    ];
     // With hundreds of connections most of the time goes into waiting for the lock in the file.
     if (2..=64).contains(&sessions) {
         kinds.push(sqlite::CONNECTION_PER_THREAD);

@@ -8,7 +8,7 @@ use common::measure::{median, of_rounds, timed};
 use common::peer::{Kind, Peer};
 use common::places::{drop_cached, fetched, scratch};
 use common::report::{Cell, Report, Table};
-use common::{Result, engine, work};
+use common::{Result, work};
 use rand::{SeedableRng as _, rngs::StdRng};
 
 use crate::{KINDS, spread};
@@ -36,7 +36,7 @@ pub fn run(command: &Command, text: &Text, report: &mut Report) -> Result<()> {
             continue;
         }
         // What `compact` changes about reads is of interest for this crate alone.
-        let again = engine::COMPACTS && entries.is_empty();
+        let again = entries.is_empty();
         for compacted in [false, true].into_iter().take(1 + usize::from(again)) {
             let folder = scratch(&command.folder)?;
             let peer = (kind.build)(folder.path())?;

@@ -12,11 +12,11 @@ mod fixtures;
 use common::command::Command;
 use common::corpus::Text;
 use common::counted::{Counters, Work};
-use common::ours::{Ours, Way};
-use common::peer::{Kind, Peer};
+use common::ours::compact;
+use common::peer::Kind;
 use common::places::{allocated, scratch};
 use common::report::{Cell, Report, Table, bytes};
-use common::{Result, engine, files, fjall, sqlite};
+use common::{Result, files, fjall, sqlite};
 use fixtures::{Fixture, Step};
 use transcript_redb::{Store, StoreFile, TranscriptMessage};
 
@@ -129,7 +129,7 @@ fn ours(command: &Command, fixture: &Fixture) -> Result<(Sizes, Counts)> {
     let counters = Counters::default();
     let store = counters.open(Store::builder(), place.path())?;
     fixture.write(&store)?;
-    engine::checkpoint(&store)?;
+    store.checkpoint()?;
     let files = [
         ("database", StoreFile::Database),
         ("journal", StoreFile::Journal),
@@ -141,17 +141,10 @@ fn ours(command: &Command, fixture: &Fixture) -> Result<(Sizes, Counts)> {
     counts.push(("both", counters.all()));
     drop(store);
     let written = allocated(place.path())? as f64;
-    let mut compacted = None;
-    if engine::COMPACTS {
-        let store = counters.open(Store::builder(), place.path())?;
-        let peer = Ours {
-            store,
-            way: Way::Rows,
-        };
-        peer.compact()?;
-        drop(peer);
-        compacted = Some(allocated(place.path())? as f64);
-    }
+    let store = counters.open(Store::builder(), place.path())?;
+    compact(&store)?;
+    drop(store);
+    let compacted = Some(allocated(place.path())? as f64);
     let name = "this crate";
     Ok((
         Sizes {

@@ -17,14 +17,14 @@ use std::sync::atomic::Ordering;
 use std::thread::{ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use common::Result;
 use common::command::Command;
 use common::corpus::Text;
 use common::counted::Counters;
-use common::ours::session;
+use common::ours::{compact, session};
 use common::places::scratch;
 use common::report::{Cell, Report, Table};
 use common::work::meta;
-use common::{Result, engine};
 use ledger::Ledger;
 use samples::{Sample, Sampler};
 use transcript_redb::{Store, StoreBuilder, TranscriptLocator as _, TranscriptTurn};
@@ -195,7 +195,7 @@ fn observe(
     );
     for sixth in 2..=6 {
         sample_until(f64::from(sixth) / 6.0, &mut probe, &mut samples)?;
-        engine::compact(&shared.store)?;
+        compact(&shared.store)?;
     }
     // Thirds are thirds of the samples, and so of the time.
     Ok(samples)

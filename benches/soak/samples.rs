@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use common::Result;
 use common::measure::{disk_syncs, quantile};
 use common::places::{allocated, resident};
 use common::report::{Cell, Report, Table, bytes, time};
-use common::{Result, engine};
 
 use crate::Verdict;
 use crate::workers::Shared;
@@ -20,8 +20,6 @@ pub struct Sample {
     content: u64,
     /// Bytes of the files' blocks.
     files: u64,
-    /// Bytes in use within them, where the store says so.
-    used: Option<u64>,
     resident: u64,
     queued_changes: usize,
     queued_bytes: usize,
@@ -64,7 +62,6 @@ impl<'a> Sampler<'a> {
             at: self.start.elapsed(),
             content: shared.content.load(Ordering::Relaxed),
             files,
-            used: engine::allocated_bytes(&shared.store)?,
             resident: resident().unwrap_or(0),
             queued_changes: stats.queued_changes,
             queued_bytes: stats.queued_bytes,
@@ -97,7 +94,6 @@ pub fn tables(report: &mut Report, samples: &[Sample]) {
             "after",
             "content",
             "files",
-            "in use",
             "memory",
             "queued",
             "queued bytes",
@@ -119,9 +115,6 @@ pub fn tables(report: &mut Report, samples: &[Sample]) {
             Cell::Time(sample.at),
             Cell::Bytes(sample.content as f64),
             Cell::Bytes(sample.files as f64),
-            sample
-                .used
-                .map_or(Cell::None, |used| Cell::Bytes(used as f64)),
             Cell::Bytes(sample.resident as f64),
             Cell::Number(sample.queued_changes as f64, 0),
             Cell::Bytes(sample.queued_bytes as f64),
