@@ -164,7 +164,7 @@ pub(crate) struct TranscriptEntry {
 }
 
 /// The totals of a transcript, and what is known of the last usage in it.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct TallyEntry {
     pub(crate) turns: u64,
     pub(crate) input: u64,

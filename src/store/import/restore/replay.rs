@@ -496,6 +496,29 @@ impl Restore<'_> {
         )
     }
 
+    /// Counts what a transcript has spent beyond what the store has of it.
+    fn count_spent(&mut self, open: &OpenTranscript) -> Result<()> {
+        let cache_writes = |spent: &[SpentEntry]| {
+            let sum = |sum: u64, it: &SpentEntry| sum.saturating_add(it.cache_write);
+            spent.iter().fold(0, sum)
+        };
+        let after = SpendTally::from(open.entry.spend.clone());
+        let (before, cached) = match &open.stored {
+            Some(head) => {
+                let number = open.number;
+                let spent = self
+                    .engine
+                    .snapshot(|reader| reader.spent_of_image(number))?;
+                (head.spend.clone(), cache_writes(&spent))
+            }
+            None => (SpendTally::default(), 0),
+        };
+        self.counts.count(&before, &after);
+        let added = cache_writes(&open.entry.spent).saturating_sub(cached);
+        self.counts.cache_write = self.counts.cache_write.saturating_add(added);
+        Ok(())
+    }
+
     /// Makes the head of the transcript that was read, and compares it with what the image says.
     pub(super) fn end_transcript(&mut self) -> Result<()> {
         let Some(mut open) = self.transcript.take() else {
@@ -512,6 +535,11 @@ impl Restore<'_> {
                 Err(error)
             }
         })?;
+        let was_open = open.stored.as_ref().is_some_and(|head| !head.sealed);
+        let is_grown = open.is_grown || was_open && open.entry.sealed;
+        if is_grown {
+            self.count_spent(&open)?;
+        }
         let stored = open.stored.as_ref().map_or(0, |head| head.next_seq);
         let next_seq = open.next.max(open.tail_from);
         let next_seq = next_seq.max(stored.min(open.entry.next_seq));
@@ -543,26 +571,6 @@ impl Restore<'_> {
             context.base = open.base;
         }
         let spend = SpendTally::from(entry.spend);
-        let stored = open.stored.as_deref();
-        let ended = stored.is_some_and(|it| !it.sealed && entry.sealed);
-        let is_grown = open.is_grown || ended;
-        if is_grown {
-            let none = SpendTally::default();
-            self.counts
-                .count(stored.map_or(&none, |it| &it.spend), &spend);
-            let cached = match stored {
-                Some(_) => {
-                    let number = open.number;
-                    let spent = self
-                        .engine
-                        .snapshot(|reader| reader.spent_of_image(number))?;
-                    cache_writes(&spent)
-                }
-                None => 0,
-            };
-            let added = cache_writes(&entry.spent).saturating_sub(cached);
-            self.counts.cache_write = self.counts.cache_write.saturating_add(added);
-        }
         session.is_grown |= is_grown;
         let head = Head {
             meta: Arc::new(entry.meta),
@@ -615,12 +623,6 @@ impl Restore<'_> {
         });
         Ok(())
     }
-}
-
-fn cache_writes(spent: &[SpentEntry]) -> u64 {
-    spent
-        .iter()
-        .fold(0, |sum, it| it.cache_write.saturating_add(sum))
 }
 
 impl OpenTranscript {
