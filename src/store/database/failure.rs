@@ -58,9 +58,9 @@ pub(in crate::store) fn storage_error(error: redb::StorageError) -> Error {
     match error {
         E::Corrupted(_) => damaged("a page of it does not parse"),
         E::Io(error) if is_damage(error.kind()) => damaged("a page of it does not parse"),
-        E::Io(error) => io(THE_FILE, error),
+        E::Io(error) => io("using the database file", error),
         error @ E::PreviousIo => Error::Io {
-            what: "the database file, at an earlier call".to_owned(),
+            what: "using the database file at an earlier call".to_owned(),
             source: Arc::new(error),
         },
         error => storage("the database", error),
