@@ -83,7 +83,7 @@ pub struct Probe<'p> {
 }
 
 impl<'p> Probe<'p> {
-    /// Looks at a file with this path and these bytes at its front, [`HEAD_BYTES`] at most.
+    /// Looks at a file with this path and these bytes at its front: [`HEAD_BYTES`], or more where its first line is longer.
     #[must_use]
     pub fn new(path: &'p Path, head: &'p [u8]) -> Self {
         let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);

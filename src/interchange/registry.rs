@@ -1,7 +1,7 @@
 //! All codecs, and which of them a file is for.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,11 +88,20 @@ pub fn detect_file(path: &Path) -> Result<Option<&'static dyn Codec>> {
     Ok(detect(path, &head))
 }
 
+/// A first line is read up to this length to see what it is.
+const FIRST_LINE_BYTES: u64 = 16 << 20;
+
 fn read_head(path: &Path) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path)?
-        .take(HEAD_BYTES as u64)
-        .read_to_end(&mut head)?;
+    let mut file = File::open(path)?;
+    (&mut file).take(HEAD_BYTES as u64).read_to_end(&mut head)?;
+    if !head.contains(&b'\n') {
+        // Its first record is longer.
+        let rest = FIRST_LINE_BYTES - HEAD_BYTES as u64;
+        BufReader::new(file)
+            .take(rest)
+            .read_until(b'\n', &mut head)?;
+    }
     Ok(head)
 }
 
@@ -110,7 +119,15 @@ pub fn files(
     from: Option<&'static dyn Codec>,
 ) -> Result<Vec<(PathBuf, Option<&'static dyn Codec>)>> {
     let kind = fs::metadata(path).map_err(|error| failed(path, error))?;
-    if !kind.is_dir() {
+    if !kind.is_dir() && !kind.is_file() {
+        // It is read twice: to see what it is, and to import it.
+        let error = io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is neither a file nor a folder",
+        );
+        return Err(failed(path, error));
+    }
+    if kind.is_file() {
         let codec = match from {
             Some(codec) => Some(codec),
             None => detect_file(path)?,
@@ -227,6 +244,28 @@ mod tests {
         ] {
             assert_eq!(named(head), codec, "{head}");
         }
+    }
+
+    #[test]
+    fn a_file_is_known_by_a_first_line_of_any_usual_length() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.jsonl");
+        let text = "x".repeat(2 * HEAD_BYTES);
+        let line = format!(r#"{{"messages":[{{"role":"user","content":"{text}"}}]}}"#);
+        fs::write(&path, format!("{line}\n{line}\n")).unwrap();
+        assert_eq!(detect_file(&path).unwrap().map(Codec::name), Some("chat"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_neither_a_file_nor_a_folder_is_an_error_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.jsonl");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        for from in [None, super::codec("chat")] {
+            assert!(matches!(files(&path, from), Err(Error::Io { .. })));
+        }
+        assert!(files(folder.path(), None).unwrap().is_empty());
     }
 
     #[test]
