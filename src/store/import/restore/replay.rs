@@ -641,10 +641,16 @@ impl OpenTranscript {
 impl RestoredCounts {
     /// Adds what was spent since.
     fn count(&mut self, before: &SpendTally, after: &SpendTally) {
-        let added = |before: u64, after: u64| after.saturating_sub(before);
-        self.input += added(before.input_tokens, after.input_tokens);
-        self.output += added(before.output_tokens, after.output_tokens);
-        self.cached_input += added(before.cached_input_tokens, after.cached_input_tokens);
+        let add = |sum: &mut u64, before: u64, after: u64| {
+            *sum = sum.saturating_add(after.saturating_sub(before));
+        };
+        add(&mut self.input, before.input_tokens, after.input_tokens);
+        add(&mut self.output, before.output_tokens, after.output_tokens);
+        add(
+            &mut self.cached_input,
+            before.cached_input_tokens,
+            after.cached_input_tokens,
+        );
         self.cost = self
             .cost
             .saturating_add(after.cost.0.saturating_sub(before.cost.0));
