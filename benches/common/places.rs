@@ -65,10 +65,17 @@ fn of_process(name: &str) -> Option<u64> {
 
 /// Bytes of memory that this process occupies; where the system says so.
 pub fn resident() -> Option<u64> {
+    of_status("VmRSS:")
+}
+
+/// The most bytes of memory that this process has occupied; where the system says so.
+pub fn peak_resident() -> Option<u64> {
+    of_status("VmHWM:")
+}
+
+fn of_status(name: &str) -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
