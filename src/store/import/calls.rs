@@ -12,7 +12,8 @@ use crate::{Result, TurnUsage};
 /// What this import was told of the calls under one id: the largest of each request, and of those that name none.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    by_request: BTreeMap<Option<String>, ImportCall>,
+    /// Boxed, as a map has room for many and nearly always holds one.
+    by_request: BTreeMap<Option<String>, Box<ImportCall>>,
     pub(super) totals: Vec<(TotalName, ImportCall)>,
 }
 
@@ -23,7 +24,7 @@ impl Told {
             None => true,
         };
         if larger {
-            self.by_request.insert(request, call);
+            self.by_request.insert(request, Box::new(call));
         }
     }
 }
@@ -107,7 +108,7 @@ impl Import<'_> {
                         group.requests.insert(at, (request, slot));
                     }
                 }
-                fresh.push((transcript, seq, call, at));
+                fresh.push((transcript, seq, *call, at));
             }
             if fresh.is_empty() {
                 self.added.duplicates += 1;
