@@ -172,6 +172,9 @@ const STEP: f64 = 64.0 * 1_048_576.0;
 /// What the store lets wait at most, with what the writers have planned beyond.
 const QUEUE_BYTES: usize = 64 << 20;
 
+/// From here on latencies are compared.
+const LONG: Duration = Duration::from_secs(600);
+
 pub fn check(samples: &[Sample], verdict: &mut Verdict) {
     let third = samples.len() / 3;
     let (Some(middle), Some(_)) = (samples.get(2 * third), samples.get(2 * third + 1)) else {
@@ -211,8 +214,10 @@ pub fn check(samples: &[Sample], verdict: &mut Verdict) {
         bytes(queued as f64),
         queued <= QUEUE_BYTES,
     );
-    // Without optimization the machine decides, and its other work.
-    if cfg!(debug_assertions) {
+    // Without optimization the machine decides, and its other work; in a short run, which sample a compaction of the store
+    // falls into.
+    let long = samples.last().is_some_and(|it| it.at >= LONG);
+    if cfg!(debug_assertions) || !long {
         return;
     }
     // The disk's own speed changes; what it explains is allowed.
