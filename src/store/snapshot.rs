@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use redb::{Key, ReadOnlyTable, ReadTransaction, TableDefinition, Value};
+use redb::{Key, ReadOnlyTable, ReadTransaction, TableDefinition, TableError, Value};
 
 use super::database::table_error;
 use super::tables;
@@ -31,6 +31,8 @@ pub(super) struct Snapshot {
     names: Opened<Bytes, u64>,
     roots_by_thread: Opened<(u64, u64, u64), ()>,
     children_by_thread: Opened<(u64, u64), ()>,
+    /// None in a store that nothing was imported into.
+    origins: OnceLock<Option<ReadOnlyTable<(u64, u64), Bytes>>>,
 }
 
 /// A method a table.
@@ -41,6 +43,7 @@ macro_rules! tables {
                 Self {
                     transaction,
                     $($name: OnceLock::new(),)*
+                    origins: OnceLock::new(),
                 }
             }
 
@@ -65,6 +68,20 @@ tables! {
     names: NAMES, Bytes, u64;
     roots_by_thread: ROOTS_BY_THREAD, (u64, u64, u64), ();
     children_by_thread: CHILDREN_BY_THREAD, (u64, u64), ();
+}
+
+impl Snapshot {
+    pub(super) fn origins(&self) -> Result<Option<&ReadOnlyTable<(u64, u64), Bytes>>> {
+        if let Some(table) = self.origins.get() {
+            return Ok(table.as_ref());
+        }
+        let opened = match self.transaction.open_table(tables::ORIGINS) {
+            Ok(table) => Some(table),
+            Err(TableError::TableDoesNotExist(_)) => None,
+            Err(error) => return Err(table_error(error)),
+        };
+        Ok(self.origins.get_or_init(|| opened).as_ref())
+    }
 }
 
 fn opened<'s, K: Key + 'static, V: Value + 'static>(

@@ -136,7 +136,7 @@ impl Reader<'_> {
 
     /// Where a record was imported from.
     pub(in crate::store) fn origin(&self, transcript: u64, seq: u64) -> Result<Option<Imported>> {
-        let Some(table) = self.optional(tables::ORIGINS)? else {
+        let Some(table) = self.snapshot.origins()? else {
             return Ok(None);
         };
         let chunk = (transcript, seq / ORIGIN_CHUNK);
