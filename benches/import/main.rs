@@ -160,7 +160,12 @@ impl Bench<'_> {
         let exported = place.path().join("chat.redb.native");
         run("native", &place.path().join("chat.redb"), &exported, "chat")?;
         let store = place.path().join("native.redb");
-        row("native, with its source", "native", &exported, &store)?;
+        row(
+            "native, with its source; to both",
+            "native",
+            &exported,
+            &store,
+        )?;
         Ok(table)
     }
 
