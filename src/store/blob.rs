@@ -1,8 +1,11 @@
 //! Large content, stored once: what a record says of it, and how it lies in its tables.
 //!
 //! Content that is larger than a page is cut out of its record and stored under its hash, so that equal content is
-//! stored once for the whole store. It lies in a stream of bytes that is cut into pages of [`PAGE_BYTES`]: a row of
-//! this size fills a page of the database, while redb gives a larger one 2, 4, 8 … whole pages.
+//! stored once for the whole store. It lies in a stream of bytes, which is cut into blocks of [`BLOCK_BYTES`]. redb
+//! gives a row that is larger than a page 2, 4, 8 … whole pages, and a block fills four of them.
+//!
+//! The key of a row is the number of the unit of [`UNIT_BYTES`] at which it begins. A row ends before the next one, at
+//! the latest with its block: stores of before there were blocks have rows of a single unit, and go on in blocks.
 
 use bincode::{Decode, Encode};
 
@@ -14,8 +17,14 @@ use crate::{Error, Result};
 /// Strings of this length and more are cut out of their records.
 pub(super) const LARGE_BYTES: usize = 4096;
 
-/// Bytes of one row of the stream: with its key it fills a page of the database.
-pub(super) const PAGE_BYTES: u64 = 4080;
+/// What keys of the stream count: with its key a row of this size fills a page of the database.
+pub(super) const UNIT_BYTES: u64 = 4080;
+
+/// Units of a block.
+pub(super) const BLOCK_UNITS: u64 = 4;
+
+/// Bytes of the stream that one row holds at most.
+pub(super) const BLOCK_BYTES: u64 = BLOCK_UNITS * UNIT_BYTES;
 
 /// New content, planned.
 #[derive(Clone, Debug, Encode, Decode)]
@@ -114,10 +123,10 @@ impl Blob {
         Codec::from_code(self.codec).ok_or_else(|| damaged(0, "its codec is unknown"))
     }
 
-    /// The pages that hold it.
-    pub(super) fn pages(&self) -> std::ops::RangeInclusive<u64> {
-        let last = (self.offset + self.stored.max(1) - 1) / PAGE_BYTES;
-        self.offset / PAGE_BYTES..=last
+    /// The blocks that hold it.
+    pub(super) fn blocks(&self) -> std::ops::RangeInclusive<u64> {
+        let last = (self.offset + self.stored.max(1) - 1) / BLOCK_BYTES;
+        self.offset / BLOCK_BYTES..=last
     }
 
     pub(super) fn encode(&self) -> Result<Vec<u8>> {

@@ -5,7 +5,7 @@
 //!
 //! 1. Records move, in order, from the log into a second table, packed on the way; a position is in one of the two.
 //!    When all are there, the second table takes the first one's place. What a cut-off compaction moved stays moved.
-//! 2. Large content is packed and appended to its stream anew; the pages that it leaves are removed.
+//! 2. Large content is packed and appended to its stream anew; the blocks that it leaves are removed.
 //! 3. redb moves its pages to the front of the file and cuts the file off. Only this needs the database alone.
 //!
 //! Rows in live contexts are packed with lz4, which a resume hardly notices, all others with zstd and a dictionary
@@ -20,7 +20,7 @@ use redb::{ReadableTable as _, ReadableTableMetadata as _, WriteTransaction};
 
 use super::apply::Blobs;
 use super::binary;
-use super::blob::{Blob, PAGE_BYTES};
+use super::blob::{BLOCK_BYTES, Blob};
 use super::codec::{Codec, Dictionary, Zstd, pack_lz4};
 use super::database::{Level, WriteError, storage_error, table_error};
 use super::engine::Engine;
@@ -341,21 +341,21 @@ impl Engine {
                         Use::Past
                     };
                     let Some(rewrite) = packer.content(reader, entry, wanted, gap)? else {
-                        kept_to = entry.pages().end() + 1;
+                        kept_to = entry.blocks().end() + 1;
                         gap = false;
                         continue;
                     };
                     let mut freed = Vec::new();
                     if rewrite.bytes.is_some() {
-                        let shared = starts.get(next).copied().unwrap_or(end) / PAGE_BYTES;
+                        let shared = starts.get(next).copied().unwrap_or(end) / BLOCK_BYTES;
                         freed.extend(
                             entry
-                                .pages()
-                                .filter(|page| (kept_to..).contains(page) && *page != shared),
+                                .blocks()
+                                .filter(|block| (kept_to..).contains(block) && *block != shared),
                         );
                         gap = true;
                     } else {
-                        kept_to = entry.pages().end() + 1;
+                        kept_to = entry.blocks().end() + 1;
                         gap = false;
                     }
                     bytes += 64 + rewrite.bytes.as_ref().map_or(0, Vec::len);
@@ -441,7 +441,7 @@ fn take_place(transaction: &WriteTransaction) -> Result<()> {
         .map_err(table_error)
 }
 
-/// Large content that was looked at, and the pages that become free if it moves.
+/// Large content that was looked at, and the blocks that become free if it moves.
 struct Repacked {
     hash: u128,
     /// Where it was.
@@ -463,8 +463,8 @@ fn repack_contents(transaction: &WriteTransaction, batch: &[Repacked]) -> Result
                 it.rewrite.entry(entry, offset, bytes.len() as u64)
             })?,
         }
-        for page in &it.freed {
-            blobs.remove_page(*page)?;
+        for block in &it.freed {
+            blobs.remove_block(*block)?;
         }
     }
     blobs.flush()

@@ -32,7 +32,8 @@ pub(super) const LOG_COMPACTED: TableDefinition<'_, u64, &[u8]> =
 /// Hash of large content → where in the stream it lies, how it is packed, and how many records refer to it.
 pub(super) const BLOBS: TableDefinition<'_, u128, &[u8]> = TableDefinition::new("blobs");
 
-/// Page → bytes of the stream of large content. Pages ascend and are never written again once they are full.
+/// Unit of the stream of large content → its bytes from there on (see `blob`). A row whose block is full is never written
+/// again.
 pub(super) const BLOB_PAGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("blob_pages");
 
 /// Dictionary id → dictionary, and its checksum.

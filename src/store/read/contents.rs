@@ -9,7 +9,7 @@ use redb::{AccessGuard, Range, ReadableTable as _, TableError};
 use super::{Reader, missing};
 use crate::Result;
 use crate::store::binary;
-use crate::store::blob::{Blob, BlobRef, PAGE_BYTES, damaged};
+use crate::store::blob::{BLOCK_UNITS, Blob, BlobRef, UNIT_BYTES, damaged};
 use crate::store::codec::{self, Codec, Dictionaries, Dictionary};
 use crate::store::database::{storage_error, table_error};
 use crate::store::envelope;
@@ -37,42 +37,68 @@ struct Kept {
     bytes: usize,
 }
 
-type Page = AccessGuard<'static, &'static [u8]>;
+type Bytes = &'static [u8];
+
+type Row = (u64, AccessGuard<'static, Bytes>);
+
+/// Where in the stream a row ends.
+fn end_of((at, row): &Row) -> u64 {
+    at.saturating_add(row.value().len() as u64)
+}
 
 /// Where in the stream a read is: contents that were written one after the other lie one after the other, and the way
-/// from one page to the next is much shorter than the way to any page.
+/// from one row to the next is much shorter than the way to any row.
 #[derive(Default)]
 struct Stream {
-    /// The page that was read last.
-    page: Option<(u64, Page)>,
-    /// The pages behind it.
-    rest: Option<Range<'static, u64, &'static [u8]>>,
+    /// The row that was read last, and where in the stream it begins.
+    row: Option<Row>,
+    /// The rows behind it.
+    rest: Option<Range<'static, u64, Bytes>>,
 }
 
 impl Stream {
-    /// The bytes of a page, if there is one.
-    fn page(&mut self, snapshot: &Snapshot, number: u64) -> Result<Option<&[u8]>> {
-        let at = self.page.as_ref().map(|(at, _)| *at);
-        if at != Some(number) {
-            if at.and_then(|at| at.checked_add(1)) != Some(number) {
-                let pages = snapshot.blob_pages()?;
-                self.rest = Some(pages.range(number..).map_err(storage_error)?);
+    /// The bytes of a row from here on; none if there is no row.
+    fn at(&mut self, snapshot: &Snapshot, offset: u64) -> Result<&[u8]> {
+        if !self.holds(offset) {
+            let next = self.row.as_ref().map(end_of);
+            if next != Some(offset) {
+                let block = offset / UNIT_BYTES / BLOCK_UNITS * BLOCK_UNITS;
+                let rows = snapshot.blob_pages()?;
+                self.rest = Some(rows.range(block..).map_err(storage_error)?);
             }
-            let next = self.rest.as_mut().and_then(Iterator::next);
-            self.page = next
-                .transpose()
-                .map_err(storage_error)?
-                .map(|(found, bytes)| (found.value(), bytes));
+            self.advance()?;
+            // A block has several rows where it was written before there were blocks.
+            while !self.holds(offset) && self.row.as_ref().is_some_and(|(at, _)| *at < offset) {
+                self.advance()?;
+            }
         }
-        Ok(match &self.page {
-            Some((found, bytes)) if *found == number => Some(bytes.value()),
-            _ => None,
-        })
+        let Some((at, row)) = self.row.as_ref() else {
+            return Ok(&[]);
+        };
+        let skip = offset.checked_sub(*at).map(usize::try_from);
+        let Some(Ok(skip)) = skip else {
+            return Ok(&[]);
+        };
+        Ok(row.value().get(skip..).unwrap_or_default())
+    }
+
+    fn holds(&self, offset: u64) -> bool {
+        let row = self.row.as_ref();
+        row.is_some_and(|row| (row.0..end_of(row)).contains(&offset))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        let next = self.rest.as_mut().and_then(Iterator::next);
+        self.row = next
+            .transpose()
+            .map_err(storage_error)?
+            .map(|(unit, row)| (unit.value().saturating_mul(UNIT_BYTES), row));
+        Ok(())
     }
 }
 
 impl<'t> Contents<'t> {
-    pub(super) fn new(snapshot: &'t Snapshot, dictionaries: &'t Dictionaries) -> Self {
+    pub(in crate::store) fn new(snapshot: &'t Snapshot, dictionaries: &'t Dictionaries) -> Self {
         Self {
             snapshot,
             dictionaries,
@@ -85,19 +111,21 @@ impl<'t> Contents<'t> {
 
     /// Appends the stored bytes of some content.
     pub(in crate::store) fn stored(&self, blob: &Blob, out: &mut Vec<u8>) -> Result<()> {
-        let short = || damaged(blob.offset, "a page of it is missing");
-        let mut skip = usize::try_from(blob.offset % PAGE_BYTES).map_err(|_| short())?;
+        let short = || damaged(blob.offset, "a part of it is missing");
         let mut left = usize::try_from(blob.stored).map_err(|_| short())?;
+        let mut offset = blob.offset;
         let mut stream = self.stream.borrow_mut();
-        for page in blob.pages() {
-            let bytes = stream.page(self.snapshot, page)?.ok_or_else(short)?;
-            let bytes = bytes.get(skip..).ok_or_else(short)?;
+        while left > 0 {
+            let bytes = stream.at(self.snapshot, offset)?;
             let part = bytes.get(..left.min(bytes.len())).unwrap_or_default();
+            if part.is_empty() {
+                return Err(short());
+            }
             out.extend_from_slice(part);
             left -= part.len();
-            skip = 0;
+            offset += part.len() as u64;
         }
-        if left == 0 { Ok(()) } else { Err(short()) }
+        Ok(())
     }
 
     /// Appends content, unpacked and checked.

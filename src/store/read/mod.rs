@@ -24,7 +24,7 @@ use super::record::{self, Opened};
 use super::snapshot::Snapshot;
 use super::tables::{RUN_CHUNK, id_key};
 use crate::{Error, Result};
-use contents::Contents;
+pub(super) use contents::Contents;
 use log::Log;
 
 /// A read of one snapshot.
