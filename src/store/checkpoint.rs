@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use redb::WriteTransaction;
 
@@ -16,6 +16,17 @@ use super::database::{Health, Level, WriteError, guarded, needs_reopening};
 use super::journal::Ledger;
 use super::journaled::{Journaled, Phase, RECOVERY_PAUSE, journal_error};
 use crate::{Error, Result};
+
+/// Bytes of changes that are applied together while nobody asks for them: a page that several of them touch is then
+/// copied once.
+const GATHER_BYTES: u64 = 512 << 10;
+
+/// How long a change waits for others to be applied with it.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+
+/// So long after somebody asked, changes are applied as they come: who reads now and then would otherwise wait for a batch
+/// that could have been applied meanwhile.
+const ASKED_TIME: Duration = Duration::from_millis(50);
 
 /// How far the tables are behind the journal.
 #[derive(Debug)]
@@ -28,6 +39,14 @@ pub(super) struct Tables {
     since: Option<Instant>,
     /// All acknowledged changes up to this one are in the tables.
     applied: u64,
+    /// A reader waits until they are up to this one.
+    asked: u64,
+    /// When one had to wait last.
+    asked_at: Option<Instant>,
+    /// Bytes that came since changes were taken to be applied.
+    gathered: u64,
+    /// When the first of them came.
+    gathering: Option<Instant>,
     /// A checkpoint is wanted at once.
     wanted: bool,
     /// Counts the checkpoints.
@@ -60,6 +79,10 @@ impl Tables {
             bytes: recovered.iter().map(|it| it.weight as u64).sum(),
             since: (!recovered.is_empty()).then(Instant::now),
             applied,
+            asked: 0,
+            asked_at: None,
+            gathered: 0,
+            gathering: None,
             uncovered: recovered.into_iter().map(Arc::new).collect(),
             wanted: false,
             checkpoints: 0,
@@ -98,7 +121,9 @@ impl Tables {
         self.wanted = false;
     }
 
-    fn unapplied(&self) -> Vec<Arc<Queued>> {
+    fn take_unapplied(&mut self) -> Vec<Arc<Queued>> {
+        self.gathered = 0;
+        self.gathering = None;
         let from = self
             .uncovered
             .partition_point(|queued| queued.sequence <= self.applied);
@@ -111,6 +136,11 @@ impl Journaled {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets the applier look whether there is something to do.
+    fn call_applier(&self) {
+        self.work.notify_one();
+    }
+
     fn wait<'t>(&self, tables: MutexGuard<'t, Tables>) -> MutexGuard<'t, Tables> {
         self.moved
             .wait(tables)
@@ -120,11 +150,24 @@ impl Journaled {
     /// Takes over a group that is durable.
     pub(super) fn hand_on(&self, group: Vec<Arc<Queued>>) {
         let mut tables = self.tables();
-        tables.bytes += group.iter().map(|it| it.weight as u64).sum::<u64>();
-        tables.since.get_or_insert_with(Instant::now);
+        let bytes = group.iter().map(|it| it.weight as u64).sum::<u64>();
+        tables.bytes += bytes;
+        tables.gathered += bytes;
+        // The applier sleeps until there is enough to do, or the first that it gathers has waited long enough.
+        let call = tables.gathering.is_none()
+            || tables.gathered >= GATHER_BYTES
+            || left(tables.asked_at, ASKED_TIME).is_some_and(|left| !left.is_zero())
+            || tables.bytes >= self.pace.checkpoint_bytes;
+        if call {
+            let now = Instant::now();
+            tables.since.get_or_insert(now);
+            tables.gathering.get_or_insert(now);
+        }
         tables.uncovered.extend(group);
         drop(tables);
-        self.moved.notify_all();
+        if call {
+            self.call_applier();
+        }
     }
 
     /// Notes that the tables hold the changes up to this one by other means.
@@ -160,6 +203,16 @@ impl Journaled {
 
     /// Waits until there is something to do, and answers whether a checkpoint is; None when the store is closing.
     fn next_step(&self) -> Option<bool> {
+        let wait = |tables, left: Option<Duration>| match left {
+            None => self
+                .work
+                .wait(tables)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(left) => {
+                let woken = self.work.wait_timeout(tables, left);
+                woken.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
         let mut tables = self.tables();
         loop {
             if tables.closing {
@@ -168,11 +221,11 @@ impl Journaled {
             let stalled = tables.stalled.as_ref();
             let retry = stalled.is_some_and(|stalled| stalled.retry);
             if stalled.is_some() && !retry {
-                tables = self.wait(tables);
+                tables = wait(tables, None);
                 continue;
             }
-            let waited = tables.since.map(|since| since.elapsed());
-            let due = waited.is_some_and(|waited| waited >= self.pace.checkpoint_interval)
+            let until_checkpoint = left(tables.since, self.pace.checkpoint_interval);
+            let due = until_checkpoint.is_some_and(|left| left.is_zero())
                 || tables.bytes >= self.pace.checkpoint_bytes
                 || tables.wanted;
             let checkpoint = due && !tables.uncovered.is_empty();
@@ -180,19 +233,16 @@ impl Journaled {
             let behind = tables
                 .last_uncovered()
                 .is_some_and(|last| last > tables.applied);
-            if checkpoint || retry || behind {
+            let until_enough = left(tables.gathering, GATHER_TIME);
+            let enough = tables.asked > tables.applied
+                || tables.gathered >= GATHER_BYTES
+                || left(tables.asked_at, ASKED_TIME).is_some_and(|left| !left.is_zero())
+                || until_enough.is_none_or(|left| left.is_zero());
+            if checkpoint || retry || (behind && enough) {
                 return Some(checkpoint);
             }
-            tables = match waited {
-                None => self.wait(tables),
-                Some(waited) => {
-                    let left = self.pace.checkpoint_interval.saturating_sub(waited);
-                    self.moved
-                        .wait_timeout(tables, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0
-                }
-            };
+            let left = until_checkpoint.into_iter().chain(until_enough).min();
+            tables = wait(tables, left);
         }
     }
 
@@ -230,8 +280,8 @@ impl Journaled {
     /// cannot fall behind.
     fn apply(&self, transaction: &WriteTransaction) -> Result<u64> {
         let (batch, applied) = {
-            let tables = self.tables();
-            (tables.unapplied(), tables.applied)
+            let mut tables = self.tables();
+            (tables.take_unapplied(), tables.applied)
         };
         self.apply_all(transaction, &batch)?;
         Ok(batch.last().map_or(applied, |last| last.sequence))
@@ -353,6 +403,11 @@ impl Journaled {
     /// Waits until the tables hold the acknowledged changes up to `sequence`, or answers why they do not.
     pub(super) fn wait_applied(&self, sequence: u64) -> Result<()> {
         let mut tables = self.tables();
+        if tables.applied < sequence {
+            tables.asked = tables.asked.max(sequence);
+            tables.asked_at = Some(Instant::now());
+            self.call_applier();
+        }
         while tables.applied < sequence {
             tables = if tables.stalled.is_some() {
                 self.try_again(tables)?
@@ -380,7 +435,7 @@ impl Journaled {
             && stalled.last_try.elapsed() >= RECOVERY_PAUSE
         {
             stalled.retry = true;
-            self.moved.notify_all();
+            self.call_applier();
         }
     }
 
@@ -392,7 +447,7 @@ impl Journaled {
                 return Err(stalled.error.clone());
             }
             stalled.retry = true;
-            self.moved.notify_all();
+            self.call_applier();
         }
         while tables.attempts == attempts && tables.stalled.is_some() {
             tables = self.wait(tables);
@@ -412,7 +467,7 @@ impl Journaled {
                 tables = self.try_again(tables)?;
             }
             tables.wanted = true;
-            self.moved.notify_all();
+            self.call_applier();
             tables = self.wait(tables);
         }
         Ok(())
@@ -432,7 +487,7 @@ impl Journaled {
                 tables = self.try_again(tables)?;
             }
             tables.wanted = true;
-            self.moved.notify_all();
+            self.call_applier();
             tables = self.wait(tables);
         }
         Ok(())
@@ -459,4 +514,9 @@ impl Journaled {
             None => Health::Healthy,
         }
     }
+}
+
+/// What is left of `time`, which runs since then.
+fn left(since: Option<Instant>, time: Duration) -> Option<Duration> {
+    since.map(|since| time.saturating_sub(since.elapsed()))
 }

@@ -109,6 +109,8 @@ pub(super) struct Journaled {
     pub(super) tables: Mutex<Tables>,
     /// Signals every change of `tables`.
     pub(super) moved: Condvar,
+    /// Calls the applier.
+    pub(super) work: Condvar,
     applier: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -197,6 +199,7 @@ impl Journaled {
                 trouble: Mutex::new(None),
                 tables: Mutex::new(tables),
                 moved: Condvar::new(),
+                work: Condvar::new(),
                 applier: Mutex::new(None),
             }
         });
@@ -421,7 +424,7 @@ impl Journaled {
     /// Nothing acknowledged depends on it: after an error the next open finds the journal.
     pub(super) fn close(&self) {
         self.tables().closing = true;
-        self.moved.notify_all();
+        self.work.notify_one();
         let applier = self
             .applier
             .lock()
