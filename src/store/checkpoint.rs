@@ -116,9 +116,32 @@ impl Tables {
             self.uncovered.pop_front();
         }
         self.since = (!self.uncovered.is_empty()).then(Instant::now);
-        self.applied = self.applied.max(up_to);
+        self.note_applied(up_to);
         self.checkpoints += 1;
         self.wanted = false;
+    }
+
+    /// How long what is not applied yet is to wait for more.
+    fn until_enough(&self) -> Duration {
+        let enough = self.asked > self.applied
+            || self.gathered >= GATHER_BYTES
+            || left(self.asked_at, ASKED_TIME).is_some_and(|left| !left.is_zero());
+        if enough {
+            return Duration::ZERO;
+        }
+        left(self.gathering, GATHER_TIME).unwrap_or_default()
+    }
+
+    /// All changes up to this one are in the tables.
+    fn note_applied(&mut self, sequence: u64) {
+        self.applied = self.applied.max(sequence);
+        if self
+            .last_uncovered()
+            .is_none_or(|last| last <= self.applied)
+        {
+            self.gathered = 0;
+            self.gathering = None;
+        }
     }
 
     fn take_unapplied(&mut self) -> Vec<Arc<Queued>> {
@@ -155,8 +178,7 @@ impl Journaled {
         tables.gathered += bytes;
         // The applier sleeps until there is enough to do, or the first that it gathers has waited long enough.
         let call = tables.gathering.is_none()
-            || tables.gathered >= GATHER_BYTES
-            || left(tables.asked_at, ASKED_TIME).is_some_and(|left| !left.is_zero())
+            || tables.until_enough().is_zero()
             || tables.bytes >= self.pace.checkpoint_bytes;
         if call {
             let now = Instant::now();
@@ -172,9 +194,7 @@ impl Journaled {
 
     /// Notes that the tables hold the changes up to this one by other means.
     pub(super) fn note_applied(&self, sequence: u64) {
-        let mut tables = self.tables();
-        tables.applied = tables.applied.max(sequence);
-        drop(tables);
+        self.tables().note_applied(sequence);
         self.moved.notify_all();
     }
 
@@ -233,12 +253,8 @@ impl Journaled {
             let behind = tables
                 .last_uncovered()
                 .is_some_and(|last| last > tables.applied);
-            let until_enough = left(tables.gathering, GATHER_TIME);
-            let enough = tables.asked > tables.applied
-                || tables.gathered >= GATHER_BYTES
-                || left(tables.asked_at, ASKED_TIME).is_some_and(|left| !left.is_zero())
-                || until_enough.is_none_or(|left| left.is_zero());
-            if checkpoint || retry || (behind && enough) {
+            let until_enough = behind.then(|| tables.until_enough());
+            if checkpoint || retry || until_enough.is_some_and(|left| left.is_zero()) {
                 return Some(checkpoint);
             }
             let left = until_checkpoint.into_iter().chain(until_enough).min();
@@ -519,4 +535,45 @@ impl Journaled {
 /// What is left of `time`, which runs since then.
 fn left(since: Option<Instant>, time: Duration) -> Option<Duration> {
     since.map(|since| time.saturating_sub(since.elapsed()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gathering(bytes: u64) -> Tables {
+        let mut tables = Tables::new(7, Vec::new(), true);
+        tables.gathered = bytes;
+        tables.gathering = Some(Instant::now() + GATHER_TIME);
+        tables
+    }
+
+    #[test]
+    fn changes_are_due_when_there_are_enough_or_the_first_has_waited() {
+        assert!(!gathering(GATHER_BYTES - 1).until_enough().is_zero());
+        assert!(gathering(GATHER_BYTES).until_enough().is_zero());
+        let mut tables = gathering(1);
+        tables.gathering = Instant::now().checked_sub(GATHER_TIME);
+        assert!(tables.until_enough().is_zero());
+    }
+
+    #[test]
+    fn changes_are_due_when_somebody_asks_for_them_and_while_somebody_asked_just_now() {
+        let mut tables = gathering(1);
+        tables.asked = 8;
+        assert!(tables.until_enough().is_zero());
+        tables.applied = 8;
+        assert!(!tables.until_enough().is_zero());
+        tables.asked_at = Some(Instant::now() + ASKED_TIME);
+        assert!(tables.until_enough().is_zero());
+        tables.asked_at = Instant::now().checked_sub(ASKED_TIME);
+        assert!(!tables.until_enough().is_zero());
+    }
+
+    #[test]
+    fn nothing_is_gathered_once_the_tables_hold_it_by_other_means() {
+        let mut tables = gathering(GATHER_BYTES);
+        tables.note_applied(8);
+        assert_eq!((tables.gathered, tables.gathering), (0, None));
+    }
 }
