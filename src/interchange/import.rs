@@ -377,7 +377,7 @@ impl Sink for Importing<'_> {
                     original: call.original.map(|original| original.to_string()),
                     span: span_of(call.place),
                 };
-                self.import.call(name, told);
+                self.import.call(name, told)?;
             }
             Fact::Seal { .. } | Fact::Bad(_) => {}
         }

@@ -675,6 +675,7 @@ fn create_tables(transaction: &WriteTransaction) -> Result<()> {
         SPEND_BY_HOUR,
         IMPORTS,
         STAGED,
+        STAGED_CALLS,
         IMPORT_KEYS,
         SOURCES,
         SOURCES_BY_PATH,

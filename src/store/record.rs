@@ -343,6 +343,33 @@ pub(super) fn encode_usage(
     envelope::seal(out, head, packing)
 }
 
+/// Appends the usage of a call that no record tells of yet. Only [`take_usage`] reads it.
+pub(super) fn put_usage(
+    of: &TurnUsage,
+    cache_write: u64,
+    original: Option<&str>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let told = ToldV0 {
+        cache_write,
+        original,
+    };
+    binary::encode_into(&(usage(of), told), out)
+}
+
+/// Reads what [`put_usage`] wrote, and answers what stands behind it.
+pub(super) fn take_usage(bytes: &[u8]) -> Result<(UsageBody, &[u8])> {
+    let ((usage, told), rest): ((UsageV0<'_>, ToldV0<'_>), _) =
+        binary::decode_prefix(bytes, "a usage")?;
+    let body = UsageBody {
+        usage: owned_usage(usage)?,
+        request_id: None,
+        cache_write: told.cache_write,
+        original: told.original.map(str::to_owned),
+    };
+    Ok((body, rest))
+}
+
 /// Encodes tool declarations.
 pub(super) fn encode_tools(
     packing: Packing<'_>,

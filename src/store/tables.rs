@@ -110,6 +110,10 @@ pub(super) const IMPORTS: TableDefinition<'_, u64, ()> = TableDefinition::new("i
 /// (import, step) → the records that the step put into the log: nothing else knows of them until they are published.
 pub(super) const STAGED: TableDefinition<'_, (u64, u64), &[u8]> = TableDefinition::new("staged");
 
+/// (import, step) → what is known of calls once the import is published (see `import::step`).
+pub(super) const STAGED_CALLS: TableDefinition<'_, (u64, u64), &[u8]> =
+    TableDefinition::new("staged_calls");
+
 /// Repeat key of a record of a source → the import that made it, and the record's UUID.
 pub(super) const IMPORT_KEYS: TableDefinition<'_, &[u8], (u64, u128)> =
     TableDefinition::new("import_keys");

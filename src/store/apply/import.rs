@@ -1,5 +1,7 @@
 //! The steps of an import → tables.
 
+use std::collections::HashMap;
+
 use redb::{ReadableTable as _, ReadableTableMetadata as _};
 
 use super::{Place, Writer, full_stem};
@@ -8,8 +10,8 @@ use crate::store::binary;
 use crate::store::database::{storage_error, table_error};
 use crate::store::head::{Birth, RunTail, Totals, Transcript, encode_run};
 use crate::store::import::step::{
-    Adjusted, CountedAt, ImportStep, Publish, Published, SourceChange, SourceEntry, SourceRef,
-    Stage, StagedAt, StagedOrigin,
+    Adjusted, CallGroup, CountedAt, ImportStep, Publish, Published, SettledCalls, SourceChange,
+    SourceEntry, SourceRef, Stage, StagedAt, StagedOrigin,
 };
 use crate::store::origin::{Imported, ORIGIN_CHUNK, Origin, Origins};
 use crate::store::tables::{self, id_key};
@@ -19,6 +21,9 @@ use crate::{Error, Result};
 /// and where it comes from.
 type Staged = Vec<(StagedAt, u64, Vec<u128>, Option<StagedOrigin>)>;
 
+/// What the rows of [`tables::STAGED_CALLS`] are, for errors.
+const STAGED_CALLS: &str = "the calls of an import";
+
 impl Writer<'_> {
     pub(super) fn import(&mut self, step: &ImportStep) -> Result<()> {
         match step {
@@ -26,6 +31,7 @@ impl Writer<'_> {
             ImportStep::Publish(publish) => self.publish(publish),
             ImportStep::Restore(restored) => self.restore(restored),
             ImportStep::Sweep { import } => self.sweep(*import),
+            ImportStep::Calls(calls) => self.stage_calls(calls),
         }
     }
 
@@ -48,16 +54,10 @@ impl Writer<'_> {
         }
         if !staged.is_empty() {
             let mut table = open.open_table(tables::STAGED).map_err(table_error)?;
-            let last = table
-                .range((stage.import, 0)..=(stage.import, u64::MAX))
-                .map_err(storage_error)?
-                .next_back()
-                .transpose()
-                .map_err(storage_error)?
-                .map_or(0, |(key, _)| key.value().1 + 1);
+            let next = next_step(&table, stage.import)?;
             let bytes = binary::encode(&staged)?;
             table
-                .insert((stage.import, last), bytes.as_slice())
+                .insert((stage.import, next), bytes.as_slice())
                 .map_err(storage_error)?;
         }
         let mut keys = open.open_table(tables::IMPORT_KEYS).map_err(table_error)?;
@@ -77,6 +77,19 @@ impl Writer<'_> {
                     .map_err(storage_error)?;
             }
         }
+        Ok(())
+    }
+
+    fn stage_calls(&mut self, calls: &SettledCalls) -> Result<()> {
+        let open = self.transaction;
+        let mut imports = open.open_table(tables::IMPORTS).map_err(table_error)?;
+        imports.insert(calls.import, ()).map_err(storage_error)?;
+        let mut table = open.open_table(tables::STAGED_CALLS).map_err(table_error)?;
+        let next = next_step(&table, calls.import)?;
+        let bytes = binary::encode(&calls.groups)?;
+        table
+            .insert((calls.import, next), bytes.as_slice())
+            .map_err(storage_error)?;
         Ok(())
     }
 
@@ -297,24 +310,46 @@ impl Writer<'_> {
 
     fn publish_calls(&mut self, publish: &Publish) -> Result<()> {
         let open = self.transaction;
+        let mut staged = open.open_table(tables::STAGED_CALLS).map_err(table_error)?;
+        let of = (publish.import, 0)..=(publish.import, u64::MAX);
+        let steps = staged
+            .extract_from_if(of, |_, _| true)
+            .map_err(storage_error)?;
+        for step in steps {
+            let (_, bytes) = step.map_err(storage_error)?;
+            let groups: Vec<(Vec<u8>, CallGroup)> = binary::decode(bytes.value(), STAGED_CALLS)?;
+            self.put_calls(&groups)?;
+        }
+        self.put_calls(&publish.calls)?;
+        let mut marks = open.open_table(tables::SUPERSEDED).map_err(table_error)?;
+        for (transcript, seq, superseded) in &publish.superseded {
+            super::put(&mut marks, (*transcript, *seq), *superseded)?;
+        }
+        Ok(())
+    }
+
+    fn put_calls(&mut self, groups: &[(Vec<u8>, CallGroup)]) -> Result<()> {
+        let open = self.transaction;
         let mut calls = open
             .open_table(tables::PROVIDER_CALLS)
             .map_err(table_error)?;
-        for (key, group) in &publish.calls {
+        let mut counted = HashMap::new();
+        for (key, group) in groups {
             let mut group = group.clone();
             for slot in group.slots_mut() {
                 if slot.at.is_none() {
-                    slot.at = Some(self.counted_at(slot.transcript)?);
+                    let at = match counted.get(&slot.transcript) {
+                        Some(at) => *at,
+                        None => self.counted_at(slot.transcript)?,
+                    };
+                    counted.insert(slot.transcript, at);
+                    slot.at = Some(at);
                 }
             }
             let bytes = binary::encode(&group)?;
             calls
                 .insert(key.as_slice(), bytes.as_slice())
                 .map_err(storage_error)?;
-        }
-        let mut marks = open.open_table(tables::SUPERSEDED).map_err(table_error)?;
-        for (transcript, seq, superseded) in &publish.superseded {
-            super::put(&mut marks, (*transcript, *seq), *superseded)?;
         }
         Ok(())
     }
@@ -380,6 +415,10 @@ impl Writer<'_> {
                 binary::decode(bytes.value(), "the steps of an import")
             })
             .collect();
+        let mut calls = open.open_table(tables::STAGED_CALLS).map_err(table_error)?;
+        calls
+            .retain_in((import, 0)..=(import, u64::MAX), |_, _| false)
+            .map_err(storage_error)?;
         // A compaction may have been cut off that had moved some of them.
         let mut compacted = open
             .open_table(tables::LOG_COMPACTED)
@@ -416,6 +455,17 @@ impl Writer<'_> {
             .map_err(storage_error)?;
         failed.map_or(Ok(()), |error| Err(storage_error(error)))
     }
+}
+
+/// The number of the next step of an import.
+fn next_step(table: &redb::Table<'_, (u64, u64), &'static [u8]>, import: u64) -> Result<u64> {
+    let last = table
+        .range((import, 0)..=(import, u64::MAX))
+        .map_err(storage_error)?
+        .next_back()
+        .transpose()
+        .map_err(storage_error)?;
+    Ok(last.map_or(0, |(key, _)| key.value().1 + 1))
 }
 
 /// Writes where records come from, a chunk at a time.

@@ -1,36 +1,14 @@
 //! Calls of providers: which of the usage records that tell of one counts.
 
-use std::collections::BTreeMap;
-
 use super::session::counted;
-use super::step::{Adjusted, CallGroup, CallSlot, StagedOrigin};
-use super::{Import, ImportCall, RepeatKey, TotalName};
+use super::step::{Adjusted, CallGroup, CallSlot, ImportStep, SettledCalls, StagedOrigin};
+use super::{Import, ImportCall, RepeatKey, STEP_BYTES, step};
 use crate::store::origin::Imported;
 use crate::store::record::{self, Body, UsageBody};
 use crate::{Result, TurnUsage};
 
-/// What this import was told of the calls under one id: the largest of each request, and of those that name none.
-#[derive(Debug, Default)]
-pub(super) struct Told {
-    /// Boxed, as a map has room for many and nearly always holds one.
-    by_request: BTreeMap<Option<String>, Box<ImportCall>>,
-    pub(super) totals: Vec<(TotalName, ImportCall)>,
-}
-
-impl Told {
-    pub(super) fn note(&mut self, request: Option<String>, call: ImportCall) {
-        let larger = match self.by_request.get(&request) {
-            Some(held) => slot(&call).outweighs(&slot(held)),
-            None => true,
-        };
-        if larger {
-            self.by_request.insert(request, Box::new(call));
-        }
-    }
-}
-
 /// A slot for a usage whose record is not stored yet.
-fn slot(call: &ImportCall) -> CallSlot {
+pub(super) fn slot(call: &ImportCall) -> CallSlot {
     let usage = &call.usage;
     CallSlot {
         transcript: 0,
@@ -44,12 +22,24 @@ fn slot(call: &ImportCall) -> CallSlot {
     }
 }
 
-/// The groups after the import, usages of other transcripts that count no more or again, and the marks of records.
-pub(super) type Settled = (
-    Vec<(Vec<u8>, CallGroup)>,
-    Vec<Adjusted>,
-    Vec<(u64, u64, bool)>,
-);
+/// What is known of calls after the import.
+#[derive(Default)]
+pub(super) struct Settled {
+    /// Those that no step holds yet.
+    pub(super) groups: Vec<(Vec<u8>, CallGroup)>,
+    weight: usize,
+    /// Usages of other transcripts that count no more or again.
+    pub(super) adjusted: Vec<Adjusted>,
+    /// The marks of records.
+    pub(super) marks: Vec<(u64, u64, bool)>,
+}
+
+impl Settled {
+    pub(super) fn push(&mut self, key: Vec<u8>, group: CallGroup) {
+        self.weight += group.weight();
+        self.groups.push((key, group));
+    }
+}
 
 /// A usage record that is stored.
 pub(super) struct StoredUsage {
@@ -64,11 +54,11 @@ pub(super) struct StoredUsage {
 impl Import<'_> {
     /// Stores usage records of what is larger than what was known, and says which of all records count.
     pub(super) fn settle_calls(&mut self) -> Result<Settled> {
-        let mut told: Vec<(Vec<u8>, Told)> = std::mem::take(&mut self.calls).into_iter().collect();
         // In the order of their keys, so that an import is the same whenever it runs.
-        told.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut all = std::mem::take(&mut self.calls).merged()?;
         let mut settled = Settled::default();
-        for (key, told) in told {
+        while let Some((key, told)) = all.next()? {
+            self.flush_calls(&mut settled)?;
             let before = self.engine.read(|reader| reader.provider_call(&key))?;
             let new_id = before.is_none();
             let before = before.unwrap_or_default();
@@ -76,7 +66,6 @@ impl Import<'_> {
                 self.settle_totals(key, before, told.totals, &mut settled)?;
                 continue;
             }
-            let (groups, adjusted, marks) = &mut settled;
             let mut group = before.clone();
             let mut fresh: Vec<(u64, u64, ImportCall, i64)> = Vec::new();
             for (request, call) in told.by_request {
@@ -125,24 +114,38 @@ impl Import<'_> {
                 if counted_after.contains(&(transcript, seq)) {
                     self.count_call(&call, at);
                 } else {
-                    marks.push((transcript, seq, true));
+                    settled.marks.push((transcript, seq, true));
                 }
             }
             for slot in before.counted() {
                 if !counted_after.contains(&place(slot)) {
-                    adjusted.extend(self.adjust(slot, false)?);
-                    marks.push((slot.transcript, slot.seq, true));
+                    settled.adjusted.extend(self.adjust(slot, false)?);
+                    settled.marks.push((slot.transcript, slot.seq, true));
                 }
             }
             for slot in group.counted() {
                 if slot.at.is_some() && !counted_before.contains(&place(slot)) {
-                    adjusted.extend(self.adjust(slot, true)?);
-                    marks.push((slot.transcript, slot.seq, false));
+                    settled.adjusted.extend(self.adjust(slot, true)?);
+                    settled.marks.push((slot.transcript, slot.seq, false));
                 }
             }
-            groups.push((key, group));
+            settled.push(key, group);
         }
         Ok(settled)
+    }
+
+    /// Puts what was settled into the store, if it is much.
+    fn flush_calls(&mut self, settled: &mut Settled) -> Result<()> {
+        if settled.weight < STEP_BYTES {
+            return Ok(());
+        }
+        settled.weight = 0;
+        let calls = SettledCalls {
+            import: self.id,
+            groups: std::mem::take(&mut settled.groups),
+        };
+        self.staged = true;
+        step(self.engine, ImportStep::Calls(calls))
     }
 
     /// Counts a usage record of this import.

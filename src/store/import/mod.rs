@@ -9,6 +9,7 @@ mod restore;
 mod session;
 mod source;
 pub(super) mod step;
+mod told;
 mod totals;
 pub(super) mod unknown;
 
@@ -30,7 +31,6 @@ use super::record::{self, Address, Kind, Marker, RowRef};
 use crate::transcript::limits::{check_message, check_meta};
 use crate::turn::check_session;
 use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
-use calls::Told;
 pub(crate) use restore::{EXPORTED, Restore, is_misfit};
 use session::Open;
 pub use source::SourceInfo;
@@ -39,6 +39,7 @@ pub(crate) use source::{ChunkWriter, SourceBytes, SourceText};
 use step::{
     ImportStep, Publish, Published, RepeatKey, Stage, StagedAt, StagedOrigin, StagedRecord,
 };
+use told::Calls;
 
 /// Bytes that are gathered before they are put into the store.
 const STEP_BYTES: usize = 1 << 20;
@@ -157,7 +158,7 @@ pub(crate) struct Import<'e> {
     own: HashMap<RepeatKey, usize>,
     /// UUIDs that this import gave.
     taken: HashSet<u128>,
-    calls: HashMap<Vec<u8>, Told>,
+    calls: Calls,
     stage: Stage,
     added: Added,
     staged: bool,
@@ -200,7 +201,7 @@ impl<'e> Import<'e> {
             rows: Vec::new(),
             own: HashMap::new(),
             taken: HashSet::new(),
-            calls: HashMap::new(),
+            calls: Calls::default(),
             stage: Stage {
                 import: id,
                 ..Stage::default()
@@ -395,13 +396,8 @@ impl<'e> Import<'e> {
     }
 
     /// Notes what one record tells of a provider's call. Nothing of it counts before all was told.
-    pub(crate) fn call(&mut self, name: CallName, call: ImportCall) {
-        let (CallName::Call(id, _) | CallName::Total(id, _)) = &name;
-        let told = self.calls.entry(super::tables::call_key(id)).or_default();
-        match name {
-            CallName::Call(_, request) => told.note(request, call),
-            CallName::Total(_, name) => told.totals.push((name, call)),
-        }
+    pub(crate) fn call(&mut self, name: CallName, call: ImportCall) -> Result<()> {
+        self.calls.note(name, call)
     }
 
     /// The row with this key, of this import or an earlier one; notes it as a duplicate.
@@ -606,12 +602,12 @@ impl<'e> Import<'e> {
 
     /// Publishes all that was imported. `source` is where it came from, with chunks that are still to be stored.
     pub(crate) fn publish(mut self, source: Option<SourceText>) -> Result<Added> {
-        let (calls, adjusted, superseded) = self.settle_calls()?;
+        let settled = self.settle_calls()?;
         let (origin, source) = match source {
             Some(text) => self.source_change(text)?,
             None => (None, None),
         };
-        if self.stage.is_empty() && !self.staged && source.is_none() && calls.is_empty() {
+        if self.stage.is_empty() && !self.staged && source.is_none() && settled.groups.is_empty() {
             self.published = true;
             return Ok(self.added);
         }
@@ -638,9 +634,9 @@ impl<'e> Import<'e> {
         let publish = Publish {
             import: self.id,
             transcripts,
-            adjusted,
-            calls,
-            superseded,
+            adjusted: settled.adjusted,
+            calls: settled.groups,
+            superseded: settled.marks,
             source,
             origin,
         };

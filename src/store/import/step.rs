@@ -28,6 +28,15 @@ pub(in crate::store) enum ImportStep {
         /// The import.
         import: u64,
     },
+    /// Puts what is known of calls into the store, unpublished.
+    Calls(SettledCalls),
+}
+
+/// What is known of calls from the end of an import on.
+#[derive(Debug, Encode, Decode)]
+pub(in crate::store) struct SettledCalls {
+    pub(in crate::store) import: u64,
+    pub(in crate::store) groups: Vec<(Vec<u8>, CallGroup)>,
 }
 
 /// Records and chunks that nothing shows yet.
@@ -91,6 +100,7 @@ pub(in crate::store) struct Publish {
     pub(in crate::store) transcripts: Vec<Published>,
     /// Usages of other transcripts that no longer count, or count again.
     pub(in crate::store) adjusted: Vec<Adjusted>,
+    /// What is known of calls that no step before held.
     pub(in crate::store) calls: Vec<(Vec<u8>, CallGroup)>,
     /// Usage records, and whether each is superseded from now on.
     pub(in crate::store) superseded: Vec<(u64, u64, bool)>,
@@ -282,6 +292,10 @@ impl ImportStep {
             }
             Self::Restore(restored) => restored.weight(),
             Self::Sweep { .. } => 0,
+            Self::Calls(calls) => {
+                let groups = calls.groups.iter();
+                groups.map(|(_, group)| group.weight()).sum()
+            }
         }
     }
 
@@ -296,7 +310,7 @@ impl ImportStep {
                 let transcripts = restored.transcripts.iter();
                 transcripts.map(|it| it.session.as_str()).collect()
             }
-            Self::Stage(_) | Self::Sweep { .. } => Vec::new(),
+            Self::Stage(_) | Self::Sweep { .. } | Self::Calls(_) => Vec::new(),
         }
     }
 }
@@ -342,6 +356,12 @@ impl CallSlot {
 }
 
 impl CallGroup {
+    /// Bytes that it holds, roughly.
+    pub(in crate::store) fn weight(&self) -> usize {
+        let after = self.totals.iter().map(|total| total.after.len());
+        256 * (1 + self.requests.len() + self.totals.len()) + 64 * after.sum::<usize>()
+    }
+
     /// The usage records that count: the largest of each request. What names no request is of the largest that does.
     pub(in crate::store) fn counted(&self) -> Vec<&CallSlot> {
         let mut counted: Vec<&CallSlot> = self.requests.iter().map(|(_, slot)| slot).collect();

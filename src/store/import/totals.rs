@@ -35,7 +35,6 @@ impl Import<'_> {
             self.added.duplicates += 1;
             return Ok(());
         }
-        let (groups, adjusted, marks) = settled;
         let mut gone = Vec::new();
         for at in group.largest() {
             let Some(total) = group.totals.get(at).cloned() else {
@@ -79,10 +78,10 @@ impl Import<'_> {
         }
         // Behind all that is added, as what an import added is told without what it took out.
         for held in gone {
-            adjusted.extend(self.adjust(&held, false)?);
-            marks.push((held.transcript, held.seq, true));
+            settled.adjusted.extend(self.adjust(&held, false)?);
+            settled.marks.push((held.transcript, held.seq, true));
         }
-        groups.push((key, group));
+        settled.push(key, group);
         Ok(())
     }
 
