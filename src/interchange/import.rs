@@ -175,13 +175,16 @@ impl<R: Read> Read for Tee<'_, '_, R> {
     }
 }
 
+/// For a number that stands for no row of the store.
+const NO_ROW: u32 = u32::MAX;
+
 /// Facts → the store.
 struct Importing<'e> {
     import: Import<'e>,
     /// By the number of the session.
     sessions: Vec<usize>,
-    /// By the number of the row.
-    rows: Vec<usize>,
+    /// By the number of the row; [`NO_ROW`] where there is none.
+    rows: Vec<u32>,
     compactions: u64,
     lossy: u64,
     sessions_told: u64,
@@ -251,17 +254,22 @@ impl Importing<'_> {
     }
 
     fn at(&self, no: RowNo) -> Option<usize> {
-        self.rows.get(usize::try_from(no.0).ok()?).copied()
+        let at = self.rows.get(usize::try_from(no.0).ok()?).copied()?;
+        Some(if at == NO_ROW {
+            usize::MAX
+        } else {
+            at as usize
+        })
     }
 
     fn set(&mut self, no: RowNo, at: usize) {
         let no = usize::try_from(no.0).unwrap_or(usize::MAX);
         // Codecs number rows one by one, so nothing is left out.
         if no >= self.rows.len() {
-            self.rows.resize(no.saturating_add(1), usize::MAX);
+            self.rows.resize(no.saturating_add(1), NO_ROW);
         }
         if let Some(slot) = self.rows.get_mut(no) {
-            *slot = at;
+            *slot = u32::try_from(at).unwrap_or(NO_ROW);
         }
     }
 }

@@ -1,106 +1,170 @@
 //! The chain of parents, and the context that it leads to.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 
+use hashbrown::HashTable;
 use sha2::{Digest, Sha256};
 
 use super::super::fact::RowNo;
 
-/// A line that has an id, in a few bytes: files have hundreds of thousands of them.
+/// For a number that stands for nothing.
+const NONE: u32 = u32::MAX;
+
+/// An id that a line has, or names as its parent, in a few bytes: files have hundreds of thousands of them.
 #[derive(Clone, Copy)]
 struct Node {
-    parent: u128,
-    /// Its rows; none of a line that makes none.
-    first: u64,
+    name: [u8; 16],
+    /// The node of the parent.
+    parent: u32,
+    /// How many rows the line makes, which are numbered one behind the other; [`NONE`] as long as no line has the id.
     count: u32,
     /// The state of its session, where it has rows or stands behind some.
-    session: Option<u32>,
+    session: u32,
     /// Its last row, or that of the nearest line above it that has some.
-    row: Option<RowNo>,
+    row: u32,
 }
 
 /// All lines of a file that have ids. Of two with one id the later counts.
 #[derive(Default)]
 pub(super) struct Chain {
-    nodes: HashMap<u128, Node>,
+    nodes: Vec<Node>,
+    /// Where in `nodes` a name stands.
+    by_name: HashTable<u32>,
+    hasher: RandomState,
 }
 
-/// An id in 128 bits; 0 for none.
-fn name(id: &str) -> u128 {
-    if id.is_empty() {
-        return 0;
-    }
+/// An id in 128 bits.
+fn name(id: &str) -> [u8; 16] {
     let hash: [u8; 32] = Sha256::digest(id).into();
-    hash.iter()
-        .take(16)
-        .fold(0, |name, byte| name << 8 | u128::from(*byte))
+    let mut name = [0; 16];
+    for (to, from) in name.iter_mut().zip(hash) {
+        *to = from;
+    }
+    name
+}
+
+/// A row in four bytes. There is no file of so many rows that one has none.
+fn number(row: Option<RowNo>) -> u32 {
+    row.and_then(|row| u32::try_from(row.0).ok())
+        .unwrap_or(NONE)
+}
+
+fn row(number: u32) -> Option<RowNo> {
+    (number != NONE).then(|| RowNo(number.into()))
+}
+
+impl Node {
+    fn rows(&self) -> impl Iterator<Item = RowNo> + use<> {
+        let end = u64::from(self.row) + 1;
+        (end.saturating_sub(self.count.into())..end).map(RowNo)
+    }
 }
 
 impl Chain {
     /// Notes a line without rows.
     pub(super) fn pass(&mut self, id: &str, parent: &str) {
-        if id.is_empty() {
-            return;
-        }
-        let parent = name(parent);
-        let above = self.nodes.get(&parent).copied();
-        let node = Node {
-            parent,
-            first: 0,
-            count: 0,
-            session: above.and_then(|above| above.session),
-            row: above.and_then(|above| above.row),
-        };
-        self.nodes.insert(name(id), node);
+        let parent = self.enter(parent);
+        let above = self.nodes.get(parent as usize).copied();
+        self.meet(id, |node| {
+            node.parent = parent;
+            node.count = 0;
+            node.session = above.map_or(NONE, |above| above.session);
+            node.row = above.map_or(NONE, |above| above.row);
+        });
     }
 
     /// Notes a line with rows.
     pub(super) fn note(&mut self, id: &str, parent: &str, session: usize, rows: &[RowNo]) {
-        if id.is_empty() {
-            return;
+        let parent = self.enter(parent);
+        self.meet(id, |node| {
+            node.parent = parent;
+            node.count = u32::try_from(rows.len()).unwrap_or_default();
+            node.session = u32::try_from(session).unwrap_or(NONE);
+            node.row = number(rows.last().copied());
+        });
+    }
+
+    fn meet(&mut self, id: &str, set: impl FnOnce(&mut Node)) {
+        let at = self.enter(id);
+        if let Some(node) = self.nodes.get_mut(at as usize) {
+            set(node);
         }
-        let node = Node {
-            parent: name(parent),
-            first: rows.first().map_or(0, |row| row.0),
-            count: u32::try_from(rows.len()).unwrap_or(u32::MAX),
-            session: u32::try_from(session).ok(),
-            row: rows.last().copied(),
+    }
+
+    /// The node of an id, which may be new.
+    fn enter(&mut self, id: &str) -> u32 {
+        if id.is_empty() {
+            return NONE;
+        }
+        let name = name(id);
+        if let Some(at) = self.find(&name) {
+            return at;
+        }
+        let Self {
+            nodes,
+            by_name,
+            hasher,
+        } = self;
+        let at = u32::try_from(nodes.len()).unwrap_or(NONE);
+        nodes.push(Node {
+            name,
+            parent: NONE,
+            count: NONE,
+            session: NONE,
+            row: NONE,
+        });
+        let hash_of = |at: &u32| hasher.hash_one(nodes.get(*at as usize).map(|node| node.name));
+        by_name.insert_unique(hasher.hash_one(Some(name)), at, hash_of);
+        at
+    }
+
+    fn find(&self, name: &[u8; 16]) -> Option<u32> {
+        let is_it = |at: &u32| {
+            let node = self.nodes.get(*at as usize);
+            node.is_some_and(|node| node.name == *name)
         };
-        self.nodes.insert(name(id), node);
+        let found = self.by_name.find(self.hasher.hash_one(Some(name)), is_it);
+        found.copied()
+    }
+
+    fn at(&self, at: u32) -> Option<&Node> {
+        self.nodes
+            .get(at as usize)
+            .filter(|node| node.count != NONE)
     }
 
     fn get(&self, id: &str) -> Option<&Node> {
-        self.nodes.get(&name(id))
+        self.at(self.find(&name(id))?)
     }
 
     /// The last row of a line, or of the nearest one above it that has some.
     pub(super) fn row(&self, id: &str) -> Option<RowNo> {
-        self.get(id)?.row
+        row(self.get(id)?.row)
     }
 
     /// The session of a line.
     pub(super) fn session(&self, id: &str) -> Option<usize> {
-        self.get(id)?.session.map(|session| session as usize)
+        let session = self.get(id)?.session;
+        (session != NONE).then_some(session as usize)
     }
 
     /// The rows of a line.
     pub(super) fn rows(&self, id: &str) -> impl Iterator<Item = RowNo> + use<> {
-        let rows = self
-            .get(id)
-            .map_or(0..0, |node| node.first..node.first + u64::from(node.count));
-        rows.map(RowNo)
+        self.get(id).map(Node::rows).into_iter().flatten()
     }
 
     /// The rows of the lines from `tail` up the chain to `head`, in order of the file; none if it does not lead there.
     pub(super) fn stretch(&self, head: &str, tail: &str) -> Vec<RowNo> {
-        let (head, mut at) = (name(head), name(tail));
+        let (Some(head), Some(mut at)) = (self.find(&name(head)), self.find(&name(tail))) else {
+            return Vec::new();
+        };
         let mut rows = Vec::new();
         // A chain that bites its tail ends after as many steps as there are lines.
         for _ in 0..self.nodes.len() {
-            let Some(node) = self.nodes.get(&at) else {
+            let Some(node) = self.at(at) else {
                 return Vec::new();
             };
-            rows.extend((node.first..node.first + u64::from(node.count)).map(RowNo));
+            rows.extend(node.rows());
             if at == head {
                 rows.sort_unstable();
                 rows.dedup();
@@ -127,14 +191,18 @@ pub(super) struct Live {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    row: RowNo,
-    parent: Option<RowNo>,
+    row: u32,
+    parent: u32,
     tool: bool,
 }
 
 impl Live {
     pub(super) fn push(&mut self, row: RowNo, parent: Option<RowNo>, tool: bool) {
-        self.rows.push(Entry { row, parent, tool });
+        self.rows.push(Entry {
+            row: number(Some(row)),
+            parent: number(parent),
+            tool,
+        });
         self.pushed += 1;
     }
 
@@ -147,12 +215,13 @@ impl Live {
     }
 
     pub(super) fn rows(&self) -> impl Iterator<Item = RowNo> + '_ {
-        self.rows.iter().map(|entry| entry.row)
+        self.rows.iter().filter_map(|entry| row(entry.row))
     }
 
     /// Takes the context back to a row; whether that changed it. Results of calls that remain do so too, as the results
     /// of parallel calls stand on branches of their own. A row that is not in the context takes nothing back.
     pub(super) fn go_back(&mut self, to: RowNo) -> bool {
+        let to = number(Some(to));
         if self.rows.last().is_some_and(|last| last.row == to) {
             return false;
         }
@@ -167,7 +236,7 @@ impl Live {
         let before = behind.len();
         let stays = behind
             .into_iter()
-            .filter(|entry| entry.tool && entry.parent.is_some_and(|parent| parent <= to));
+            .filter(|entry| entry.tool && entry.parent != NONE && entry.parent <= to);
         let kept: Vec<Entry> = stays.collect();
         let changed = kept.len() < before;
         self.rows.extend(kept);

@@ -145,7 +145,7 @@ impl Import<'_> {
             groups: std::mem::take(&mut settled.groups),
         };
         self.staged = true;
-        step(self.engine, ImportStep::Calls(calls))
+        step(self.engine, ImportStep::Calls(calls)).map(drop)
     }
 
     /// Counts a usage record of this import.
@@ -171,6 +171,7 @@ impl Import<'_> {
             *to = from;
         }
         let uuid = self.free_uuid(None, &name)?;
+        self.rows.give(uuid);
         let Some(open) = self.sessions.get_mut(call.session) else {
             return Err(crate::Error::other(
                 "a call of a session that was not opened",

@@ -6,6 +6,7 @@
 
 mod calls;
 mod restore;
+mod rows;
 mod session;
 mod source;
 pub(super) mod step;
@@ -13,7 +14,7 @@ mod told;
 mod totals;
 pub(super) mod unknown;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -32,6 +33,7 @@ use crate::transcript::limits::{check_message, check_meta};
 use crate::turn::check_session;
 use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
 pub(crate) use restore::{EXPORTED, Restore, is_misfit};
+use rows::{NO_ROW, Rows};
 use session::Open;
 pub use source::SourceInfo;
 pub(super) use source::unpack;
@@ -153,11 +155,7 @@ pub(crate) struct Import<'e> {
     id: u64,
     sessions: Vec<Open>,
     by_stem: HashMap<String, usize>,
-    rows: Vec<RowPlace>,
-    /// Rows of this import by their keys.
-    own: HashMap<RepeatKey, usize>,
-    /// UUIDs that this import gave.
-    taken: HashSet<u128>,
+    rows: Rows,
     calls: Calls,
     stage: Stage,
     added: Added,
@@ -198,9 +196,7 @@ impl<'e> Import<'e> {
             id,
             sessions: Vec::new(),
             by_stem: HashMap::new(),
-            rows: Vec::new(),
-            own: HashMap::new(),
-            taken: HashSet::new(),
+            rows: Rows::default(),
             calls: Calls::default(),
             stage: Stage {
                 import: id,
@@ -318,9 +314,9 @@ impl<'e> Import<'e> {
             };
             match &slot {
                 Ok(at) => {
-                    let place = self.rows.get(*at).map(|place| (*place, place.live));
-                    let own = place.filter(|(place, live)| *live && place.transcript == transcript);
-                    places.extend(own.map(|(place, _)| (place.transcript, place.seq)));
+                    let place = self.rows.get(*at);
+                    let own = place.filter(|it| it.live && it.transcript == transcript);
+                    places.extend(own.map(|place| (place.transcript, place.seq)));
                 }
                 Err(row) => {
                     if !row.message.interrupted {
@@ -338,6 +334,7 @@ impl<'e> Import<'e> {
         };
         let at = self.time(&context.ts);
         let uuid = self.free_uuid(context.uuid, &key)?;
+        self.rows.give(uuid);
         let address = Address {
             transcript,
             seq,
@@ -346,7 +343,7 @@ impl<'e> Import<'e> {
         };
         let encoded = record::encode_marker(self.engine.packing(), address, &marker)?;
         self.added.contexts += 1;
-        self.put(address, encoded, &key, None, context.span.origin(0))?;
+        self.put(address, encoded, &key, NO_ROW, context.span.origin(0))?;
         let mut found = Vec::with_capacity(slots.len());
         for slot in slots {
             found.push(match slot {
@@ -378,6 +375,7 @@ impl<'e> Import<'e> {
         }
         let hash = self.engine.seed.json_text(tools);
         let uuid = self.free_uuid(None, &key)?;
+        self.rows.give(uuid);
         let now = self.engine.environment.now_micros();
         let Some(open) = self.sessions.get_mut(session) else {
             return Ok(());
@@ -392,7 +390,7 @@ impl<'e> Import<'e> {
         });
         open.touch(now);
         let encoded = record::encode_tools(self.engine.packing(), address, tools)?;
-        self.put(address, encoded, &key, None, span.origin(0))
+        self.put(address, encoded, &key, NO_ROW, span.origin(0))
     }
 
     /// Notes what one record tells of a provider's call. Nothing of it counts before all was told.
@@ -402,18 +400,37 @@ impl<'e> Import<'e> {
 
     /// The row with this key, of this import or an earlier one; notes it as a duplicate.
     fn known(&mut self, key: &RepeatKey) -> Result<Option<usize>> {
-        if let Some(at) = self.own.get(key) {
-            self.added.duplicates += 1;
-            return Ok(Some(*at));
+        let found = match self.rows.recent(key) {
+            Some(at) => Some(at),
+            None => self.look_up(key)?,
+        };
+        self.added.duplicates += u64::from(found.is_some());
+        Ok(found)
+    }
+
+    /// What the tables know by a key.
+    fn look_up(&mut self, key: &RepeatKey) -> Result<Option<usize>> {
+        let (own, rows) = (self.id, &self.rows);
+        let found = self.engine.snapshot(|reader| {
+            let Some((import, uuid)) = reader.import_key(key)? else {
+                return Ok(None);
+            };
+            if import == own {
+                return Ok(Some(Ok(rows.with_uuid(uuid).unwrap_or(NO_ROW))));
+            }
+            if reader.is_unpublished(import)? {
+                return Ok(None);
+            }
+            match rows.with_uuid(uuid) {
+                Some(at) => Ok(Some(Ok(at))),
+                None => Ok(reader.imported_row(uuid)?.map(Err)),
+            }
+        })?;
+        match found {
+            None => Ok(None),
+            Some(Ok(at)) => Ok(Some(at)),
+            Some(Err(place)) => Ok(Some(self.rows.push(place)?)),
         }
-        let found = self.engine.snapshot(|reader| reader.imported(key))?;
-        Ok(found.map(|place| {
-            self.added.duplicates += 1;
-            let at = self.rows.len();
-            self.rows.push(place);
-            self.own.insert(*key, at);
-            at
-        }))
     }
 
     /// Stores a row at the next sequence, without touching the context.
@@ -470,11 +487,10 @@ impl<'e> Import<'e> {
         if let Some(usage) = usage {
             open.count(&usage, cache_write, at);
         }
-        let index = self.rows.len();
-        self.rows.push(place);
+        let index = self.rows.push(place)?;
         self.added.rows += 1;
         let origin = row.span.origin(cache_write);
-        self.put(address, encoded, &row.key, Some(index), origin)?;
+        self.put(address, encoded, &row.key, index, origin)?;
         Ok(index)
     }
 
@@ -491,11 +507,10 @@ impl<'e> Import<'e> {
         address: Address,
         encoded: Encoded,
         key: &RepeatKey,
-        row: Option<usize>,
+        row: usize,
         origin: StagedOrigin,
     ) -> Result<()> {
-        // A context is known by its key too; no row is meant by it.
-        self.own.insert(*key, row.unwrap_or(usize::MAX));
+        self.rows.note(*key, row);
         self.stage.keys.push((*key, address.uuid));
         self.put_record(address, encoded, Some(origin))
     }
@@ -540,7 +555,11 @@ impl<'e> Import<'e> {
         };
         let stage = std::mem::replace(&mut self.stage, next);
         self.staged = true;
-        step(self.engine, ImportStep::Stage(stage))
+        let sequence = step(self.engine, ImportStep::Stage(stage))?;
+        match self.rows.close_step(sequence) {
+            Some(applied) => self.engine.read_behind(applied, |_| Ok(())),
+            None => Ok(()),
+        }
     }
 
     /// The given UUID if nothing has it, else one that is made of the key.
@@ -551,13 +570,12 @@ impl<'e> Import<'e> {
         }
         let made = uuid::Builder::from_custom_bytes(made).into_uuid();
         for uuid in wanted.into_iter().chain([made]).map(|uuid| uuid.as_u128()) {
-            let held = self.taken.contains(&uuid)
+            let held = self.rows.has_given(uuid)
                 || self
                     .engine
                     .snapshot(|reader| reader.position_of(uuid))?
                     .is_some();
             if !held {
-                self.taken.insert(uuid);
                 return Ok(uuid);
             }
         }
@@ -684,13 +702,16 @@ impl Drop for Import<'_> {
     }
 }
 
-/// Makes a step that concerns no session durable.
-fn step(engine: &Engine, step: ImportStep) -> Result<()> {
+/// Makes a step that concerns no session durable; its sequence.
+fn step(engine: &Engine, step: ImportStep) -> Result<u64> {
     let epoch = engine.committer.epoch();
+    let mut given = 0;
     engine.submit(Change::Import(step), Vec::new(), |enqueued| {
-        let (_, ticket) = engine.committer.enqueue(epoch, enqueued)?;
+        let (sequence, ticket) = engine.committer.enqueue(epoch, enqueued)?;
+        given = sequence;
         Some(ticket)
-    })
+    })?;
+    Ok(given)
 }
 
 /// Takes out what imports left that were never published.
@@ -725,17 +746,18 @@ fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
 impl Reader<'_> {
     /// The record with this repeat key.
     pub(super) fn imported_uuid(&mut self, key: &RepeatKey) -> Result<Option<Uuid>> {
-        Ok(self.imported(key)?.map(|place| Uuid::from_u128(place.uuid)))
-    }
-
-    /// Where the record with this repeat key stands.
-    fn imported(&mut self, key: &RepeatKey) -> Result<Option<RowPlace>> {
         let Some((import, uuid)) = self.import_key(key)? else {
             return Ok(None);
         };
         if self.is_unpublished(import)? {
             return Ok(None);
         }
+        let found = self.imported_row(uuid)?;
+        Ok(found.map(|place| Uuid::from_u128(place.uuid)))
+    }
+
+    /// The record with this UUID, if it is there.
+    fn imported_row(&mut self, uuid: u128) -> Result<Option<RowPlace>> {
         let Some(position) = self.position_of(uuid)? else {
             return Ok(None);
         };

@@ -544,7 +544,7 @@ impl<'e> Restore<'e> {
         };
         let stage = std::mem::replace(&mut self.stage, next);
         self.staged = true;
-        step(self.engine, ImportStep::Stage(stage))
+        step(self.engine, ImportStep::Stage(stage)).map(drop)
     }
 
     /// Publishes all that is new.
