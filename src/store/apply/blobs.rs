@@ -188,7 +188,7 @@ mod tests {
     use crate::store::snapshot::Snapshot;
 
     fn content(number: u8, len: usize) -> NewBlob {
-        let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8 ^ number).collect();
+        let bytes: Vec<u8> = (0..=250).map(|at| at ^ number).cycle().take(len).collect();
         NewBlob {
             hash: u128::from(number),
             len: len as u64,
