@@ -357,6 +357,28 @@ fn what_was_written_before_sessions_is_adopted_once_for_each_thread_and_agent() 
 }
 
 #[test]
+fn reading_again_what_this_version_read_adds_nothing_and_a_file_that_names_generations_is_refused()
+{
+    let desk = Desk::with_sample();
+    let sample = sample().to_str().unwrap().to_owned();
+    let before = desk.text(&["export", "--all"]);
+    let report = desk.json(&["import", "--again", "--json", &sample]);
+    assert_eq!(
+        (&report[0]["messages"], &report[0]["sessions"]),
+        (&0.into(), &1.into())
+    );
+    assert_eq!(desk.text(&["export", "--all"]), before);
+    let classic = desk.write(
+        "1700_planner.jsonl",
+        "{\"_meta\":{\"version\":1,\"agent\":\"planner\"}}\n{\"role\":\"user\",\"content\":\"hm\"}\n",
+    );
+    let read = desk.run(&["import", "--again", "--from", "classic", &classic]);
+    assert_eq!(status(&read), 1);
+    assert!(stderr(&read).contains("of the format classic are not read anew"));
+    assert_eq!(desk.text(&["export", "--all"]), before);
+}
+
+#[test]
 fn files_without_a_format_or_a_record_are_refused_and_the_others_go_in() {
     let desk = Desk::new();
     let notes = desk.write("notes.txt", "notes");

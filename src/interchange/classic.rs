@@ -43,6 +43,10 @@ impl Codec for Classic {
         1
     }
 
+    fn names_generations(&self) -> bool {
+        true
+    }
+
     fn detect(&self, probe: &Probe<'_>) -> Option<Certainty> {
         let headed =
             |record: &Map<String, Value>| record.get("_meta").is_some_and(Value::is_object);

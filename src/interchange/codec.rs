@@ -22,7 +22,9 @@ pub trait Codec: Send + Sync {
     /// The name on the command line and in reports.
     fn name(&self) -> &'static str;
 
-    /// The version of the rows that it makes. It rises when the same bytes give other rows.
+    /// The version of the rows that it makes. It rises when the same bytes give other rows; which usages are told with rows
+    /// and which as [calls](super::CallFact) must stay as it is, or [`Store::import_again`](crate::Store::import_again)
+    /// counts them twice.
     fn version(&self) -> u32;
 
     /// Whether a file is of this format, and how sure that is.
@@ -48,6 +50,11 @@ pub trait Codec: Send + Sync {
 
     /// Whether its files are images of a store, which are restored as they are: [`read`](Self::read) then only counts.
     fn restores(&self) -> bool {
+        false
+    }
+
+    /// Whether its files tell which generation of a session they are.
+    fn names_generations(&self) -> bool {
         false
     }
 

@@ -320,6 +320,7 @@ impl Export<'_> {
             let mut sink = Covering {
                 store: self.store,
                 covered: &mut self.covered,
+                sessions: Vec::new(),
             };
             codec.read(&mut source, &mut Emit::new(&mut sink))?;
         }
@@ -504,12 +505,29 @@ fn key(uuid: Uuid) -> RepeatKey {
 struct Covering<'c> {
     store: &'c Store,
     covered: &'c mut HashSet<Uuid>,
+    /// By their numbers: the stem of each session, and its last generation.
+    sessions: Vec<(String, u32)>,
 }
 
 impl Covering<'_> {
-    fn cover(&mut self, key: RepeatKey, place: Place) -> Result<()> {
-        self.covered
-            .extend(self.store.imported(&key_of(key, place))?);
+    fn session(&mut self, no: SessionNo, session: &SessionRef) -> Result<()> {
+        let head = self.store.locator().head_generation(session)?;
+        if no.0 as usize == self.sessions.len() {
+            self.sessions.push((session.base_stem(), head.generation));
+        }
+        Ok(())
+    }
+
+    /// Covers what a record was imported as, each time that it was read.
+    fn cover(&mut self, session: SessionNo, key: RepeatKey, place: Place) -> Result<()> {
+        let Some((stem, last)) = self.sessions.get(session.0 as usize) else {
+            return Ok(());
+        };
+        let key = key_of(key, place);
+        for generation in 0..=*last {
+            self.covered
+                .extend(self.store.imported(&key, stem, generation)?);
+        }
         Ok(())
     }
 }
@@ -517,18 +535,29 @@ impl Covering<'_> {
 impl Sink for Covering<'_> {
     fn take(&mut self, fact: Fact) -> Result<()> {
         match fact {
-            Fact::Row(_, row) => self.cover(row.key, row.place),
+            Fact::Session(no, session) => self.session(no, &session.session),
+            Fact::Row(_, row) => self.cover(row.session, row.key, row.place),
             Fact::Context(context) => {
-                self.cover(context.key, context.place)?;
+                self.cover(context.session, context.key, context.place)?;
                 for kept in context.rows {
                     if let Kept::New(_, row) = kept {
-                        self.cover(row.key, row.place)?;
+                        self.cover(row.session, row.key, row.place)?;
                     }
                 }
                 Ok(())
             }
-            Fact::Tools { place, key, .. } => self.cover(key, place.part(u32::MAX - 1)),
-            Fact::Partial { place, key, .. } => self.cover(key, place),
+            Fact::Tools {
+                session,
+                place,
+                key,
+                ..
+            } => self.cover(session, key, place.part(u32::MAX - 1)),
+            Fact::Partial {
+                session,
+                place,
+                key,
+                ..
+            } => self.cover(session, key, place),
             _ => Ok(()),
         }
     }

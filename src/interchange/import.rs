@@ -16,7 +16,7 @@ use super::registry::failed;
 use super::report::FileReport;
 use super::source::Source;
 use crate::store::{
-    CallName, ChunkWriter, ContextRow, Import, ImportCall, ImportContext, ImportRow, Span,
+    CallName, ChunkWriter, ContextRow, Import, ImportCall, ImportContext, ImportRow, Reading, Span,
     TotalName,
 };
 use crate::transcript::spend::pico_to_usd;
@@ -46,7 +46,42 @@ impl Store {
     ) -> Result<FileReport> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| failed(path, error))?;
-        self.import_source(path, Watched { file, progress }, codec, true)
+        let reading = reading(codec);
+        self.import_source(path, Watched { file, progress }, codec, true, reading)
+    }
+
+    /// Imports a file whose sessions an earlier version of `codec` read: what this version makes of it becomes the next
+    /// generation of each of them. Sessions that this version read, or that are new, are imported as
+    /// [`import`](Self::import) does it.
+    ///
+    /// Nothing is lost and nothing counted twice: the former generation stays in the chain, sealed, and a row that says one
+    /// of its rows anew is a revision of that row. The report counts the rows of the new generation. Later imports of the
+    /// file go on in it. `progress` is told how many bytes were read, each time that some were.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Conflict`] also if a session has records that were read from other files or paths, or that a host wrote;
+    /// [`Error::Other`] for files whose sessions cannot be read anew: those that name generations of sessions, and images of
+    /// a store.
+    pub fn import_again(
+        &self,
+        path: impl AsRef<Path>,
+        codec: &dyn Codec,
+        progress: impl FnMut(u64),
+    ) -> Result<FileReport> {
+        let path = path.as_ref();
+        if codec.restores() || codec.names_generations() {
+            return Err(Error::other(format!(
+                "files of the format {} are not read anew: they say themselves which generations there are",
+                codec.name()
+            )));
+        }
+        let file = File::open(path).map_err(|error| failed(path, error))?;
+        let reading = Reading::Anew {
+            path: path.display().to_string(),
+            codec_version: codec.version(),
+        };
+        self.import_source(path, Watched { file, progress }, codec, true, reading)
     }
 
     /// Imports what `input` gives, under the name `path`. Like [`import`](Self::import), but nothing is looked for beside
@@ -57,7 +92,7 @@ impl Store {
         input: impl Read,
         codec: &dyn Codec,
     ) -> Result<FileReport> {
-        self.import_source(path.as_ref(), input, codec, false)
+        self.import_source(path.as_ref(), input, codec, false, reading(codec))
     }
 
     fn import_source(
@@ -66,11 +101,12 @@ impl Store {
         input: impl Read,
         codec: &dyn Codec,
         companions: bool,
+        reading: Reading,
     ) -> Result<FileReport> {
         if codec.restores() {
             return native::restore(self, path, input);
         }
-        let import = self.begin_import()?;
+        let import = self.begin_import(reading)?;
         let chunks = RefCell::new(ChunkWriter::new(&import));
         let failure = RefCell::new(None);
         let tee = Tee {
@@ -139,6 +175,15 @@ impl Store {
                 },
             })?;
         Ok(Some(copied))
+    }
+}
+
+/// How files of a format meet sessions that are there.
+fn reading(codec: &dyn Codec) -> Reading {
+    if codec.names_generations() {
+        Reading::AsNamed
+    } else {
+        Reading::Newest
     }
 }
 

@@ -57,7 +57,7 @@ pub use image::ExportScope;
 pub use import::SourceInfo;
 pub(crate) use import::{
     CallName, ChunkWriter, ContextRow, EXPORTED, Import, ImportCall, ImportContext, ImportRow,
-    Restore, SourceBytes, Span, TotalName, is_misfit,
+    Reading, Restore, SourceBytes, Span, TotalName, is_misfit,
 };
 pub use locator::RedbTranscriptLocator;
 pub use origin::Origin;
@@ -269,8 +269,8 @@ impl Store {
     }
 
     /// Begins an import, once no other runs.
-    pub(crate) fn begin_import(&self) -> Result<Import<'_>> {
-        Import::begin(&self.engine)
+    pub(crate) fn begin_import(&self, reading: Reading) -> Result<Import<'_>> {
+        Import::begin(&self.engine, reading)
     }
 
     /// Begins the import of an image, once no other import runs.
@@ -329,16 +329,31 @@ impl Store {
     pub fn attributes(&self, session: &SessionRef) -> Result<Attributes> {
         check_session(session)?;
         let base = session.base_stem();
-        self.engine
-            .read_of(&base, |reader| match locator::find(reader, &base, 0)? {
-                Some(transcript) => reader.attributes(transcript),
-                None => Ok(Attributes::default()),
-            })
+        self.engine.read_of(&base, |reader| {
+            let chain = match reader.stem_id(&base)? {
+                Some(id) => reader.chain(id)?,
+                None => Vec::new(),
+            };
+            // What was read last; a generation that no file told of has none.
+            for (_, transcript) in chain.into_iter().rev() {
+                let told = reader.attributes(transcript)?;
+                if told != Attributes::default() {
+                    return Ok(told);
+                }
+            }
+            Ok(Attributes::default())
+        })
     }
 
-    /// The record that something with this key was imported as.
-    pub(crate) fn imported(&self, key: &[u8; 20]) -> Result<Option<Uuid>> {
-        self.engine.read(|reader| reader.imported_uuid(key))
+    /// The record that what a file names so was imported as, into a generation of a session that a stem names.
+    pub(crate) fn imported(
+        &self,
+        named: &[u8; 20],
+        stem: &str,
+        generation: u32,
+    ) -> Result<Option<Uuid>> {
+        let key = import::key_in(named, stem, generation);
+        self.engine.read(|reader| reader.imported_uuid(&key))
     }
 
     /// The bytes of an imported file; None if there is no source with this number.

@@ -65,6 +65,16 @@ impl Origins {
         });
     }
 
+    /// The sources, each with the version of the codec that read it.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.sources.iter().copied()
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> u64 {
+        self.records.len() as u64
+    }
+
     /// The record at a sequence.
     pub(super) fn get(&self, seq: u64) -> Option<Imported> {
         let slot = seq % ORIGIN_CHUNK;

@@ -85,6 +85,10 @@ pub struct Import {
     /// each thread and agent that has none
     #[arg(long)]
     pub adopt: bool,
+    /// Read files anew whose sessions were imported by an earlier version of this program: what it makes of them now becomes
+    /// the next generation of each session. Nothing is erased, and nothing is counted twice
+    #[arg(long)]
+    pub again: bool,
     #[command(flatten)]
     pub output: Json,
     /// Files, and folders in which the files of known formats are read

@@ -33,7 +33,12 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
     let mut barren = false;
     for (path, codec) in files {
         bar.set_message(path.file_name().unwrap_or_default().display().to_string());
-        let imported = store.import_watched(&path, codec, |read| bar.inc(read));
+        let progress = |read| bar.inc(read);
+        let imported = if args.again {
+            store.import_again(&path, codec, progress)
+        } else {
+            store.import_watched(&path, codec, progress)
+        };
         match imported {
             Ok(report) => {
                 if report.is_barren() {

@@ -2,7 +2,7 @@
 
 use super::session::counted;
 use super::step::{Adjusted, CallGroup, CallSlot, ImportStep, SettledCalls, StagedOrigin};
-use super::{Import, ImportCall, RepeatKey, STEP_BYTES, step};
+use super::{Import, ImportCall, Reading, RepeatKey, STEP_BYTES, step};
 use crate::store::origin::Imported;
 use crate::store::record::{self, Body, UsageBody};
 use crate::{Result, TurnUsage};
@@ -202,7 +202,8 @@ impl Import<'_> {
                 })
             })?;
             let origin = reader.origin(transcript, seq)?;
-            Ok((reader.session_ref(birth.session)?, body, at, origin))
+            let session = reader.session_ref(birth.session, birth.generation)?;
+            Ok((session, body, at, origin))
         })?;
         let (Some(body), Some(session)) = (body, session) else {
             return Err(crate::Error::Corrupted {
@@ -210,16 +211,9 @@ impl Import<'_> {
                 at: format!("sequence {seq} of transcript {transcript} is no usage record"),
             });
         };
-        let stem = session.session_id();
-        let session = match self.by_stem.get(&stem) {
+        let session = match self.by_transcript.get(&transcript) {
             Some(index) => *index,
-            None => {
-                let open = super::Open::new(self.engine, &session)?;
-                self.sessions.push(open);
-                let index = self.sessions.len() - 1;
-                self.by_stem.insert(stem, index);
-                index
-            }
+            None => self.opened(super::Open::new(self.engine, &session, &Reading::AsNamed)?),
         };
         Ok(StoredUsage {
             session,

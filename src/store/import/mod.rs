@@ -14,10 +14,11 @@ mod told;
 mod totals;
 pub(super) mod unknown;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::attributes::Attributes;
@@ -45,6 +46,21 @@ use told::Calls;
 
 /// Bytes that are gathered before they are put into the store.
 const STEP_BYTES: usize = 1 << 20;
+
+/// Which generation of a session an import goes on in.
+#[derive(Debug, Clone)]
+pub(crate) enum Reading {
+    /// The one that the file names.
+    AsNamed,
+    /// The last one that was read from files.
+    Newest,
+    /// The next one, if an earlier version of the codec read the last one from this path; else the last one.
+    Anew {
+        /// The name of the source.
+        path: String,
+        codec_version: u32,
+    },
+}
 
 /// A row to import.
 #[derive(Debug)]
@@ -155,6 +171,8 @@ pub(crate) struct Import<'e> {
     id: u64,
     sessions: Vec<Open>,
     by_stem: HashMap<String, usize>,
+    by_transcript: HashMap<u64, usize>,
+    reading: Reading,
     rows: Rows,
     calls: Calls,
     stage: Stage,
@@ -189,13 +207,15 @@ fn begin_alone(engine: &Engine) -> Result<(u64, MutexGuard<'_, ()>)> {
 
 impl<'e> Import<'e> {
     /// Begins an import, once no other runs.
-    pub(in crate::store) fn begin(engine: &'e Engine) -> Result<Self> {
+    pub(in crate::store) fn begin(engine: &'e Engine, reading: Reading) -> Result<Self> {
         let (id, alone) = begin_alone(engine)?;
         Ok(Self {
             engine,
             id,
             sessions: Vec::new(),
             by_stem: HashMap::new(),
+            by_transcript: HashMap::new(),
+            reading,
             rows: Rows::default(),
             calls: Calls::default(),
             stage: Stage {
@@ -234,12 +254,18 @@ impl<'e> Import<'e> {
             }
             return Ok(*at);
         }
-        let mut open = Open::new(self.engine, session)?;
+        let mut open = Open::new(self.engine, session, &self.reading)?;
         open.header(meta, title);
-        let at = self.sessions.len();
-        self.sessions.push(open);
+        let at = self.opened(open);
         self.by_stem.insert(stem, at);
         Ok(at)
+    }
+
+    fn opened(&mut self, open: Open) -> usize {
+        let at = self.sessions.len();
+        self.by_transcript.insert(open.transcript, at);
+        self.sessions.push(open);
+        at
     }
 
     /// Sets the header of a session anew.
@@ -271,11 +297,13 @@ impl<'e> Import<'e> {
     }
 
     /// Appends a row to a session and its context, unless it is known; its index.
-    pub(crate) fn row(&mut self, session: usize, row: ImportRow) -> Result<usize> {
+    pub(crate) fn row(&mut self, session: usize, mut row: ImportRow) -> Result<usize> {
+        let named = row.key;
+        row.key = self.key(session, &named);
         if let Some(known) = self.known(&row.key)? {
             return Ok(known);
         }
-        let at = self.put_row(session, row, false)?;
+        let at = self.put_row(session, row, &named, false)?;
         self.extend(session, at);
         Ok(at)
     }
@@ -283,6 +311,7 @@ impl<'e> Import<'e> {
     /// Replaces the context of a session, unless that is known.
     pub(crate) fn context(&mut self, session: usize, context: ImportContext) -> Result<Vec<usize>> {
         let ImportContext { key, rows, .. } = context;
+        let key = self.key(session, &key);
         let known = self.known(&key)?.is_some();
         let Some(open) = self.sessions.get_mut(session) else {
             return Ok(Vec::new());
@@ -307,10 +336,14 @@ impl<'e> Import<'e> {
         for row in rows {
             let slot = match row {
                 ContextRow::Kept(at) => Ok(at),
-                ContextRow::New(row) => match self.known(&row.key)? {
-                    Some(known) => Ok(known),
-                    None => Err(row),
-                },
+                ContextRow::New(mut row) => {
+                    let named = row.key;
+                    row.key = self.key(session, &named);
+                    match self.known(&row.key)? {
+                        Some(known) => Ok(known),
+                        None => Err((row, named)),
+                    }
+                }
             };
             match &slot {
                 Ok(at) => {
@@ -318,7 +351,7 @@ impl<'e> Import<'e> {
                     let own = place.filter(|it| it.live && it.transcript == transcript);
                     places.extend(own.map(|place| (place.transcript, place.seq)));
                 }
-                Err(row) => {
+                Err((row, _)) => {
                     if !row.message.interrupted {
                         places.push((transcript, next));
                     }
@@ -348,7 +381,7 @@ impl<'e> Import<'e> {
         for slot in slots {
             found.push(match slot {
                 Ok(at) => at,
-                Err(row) => self.put_row(session, *row, true)?,
+                Err((row, named)) => self.put_row(session, *row, &named, true)?,
             });
         }
         if let Some(open) = self.sessions.get_mut(session) {
@@ -370,6 +403,7 @@ impl<'e> Import<'e> {
         key: RepeatKey,
         span: Span,
     ) -> Result<()> {
+        let key = self.key(session, &key);
         if self.known(&key)?.is_some() {
             return Ok(());
         }
@@ -396,6 +430,14 @@ impl<'e> Import<'e> {
     /// Notes what one record tells of a provider's call. Nothing of it counts before all was told.
     pub(crate) fn call(&mut self, name: CallName, call: ImportCall) -> Result<()> {
         self.calls.note(name, call)
+    }
+
+    /// The key under which the generation that a session is read into knows what the file names so.
+    fn key(&self, session: usize, named: &RepeatKey) -> RepeatKey {
+        match self.sessions.get(session) {
+            Some(open) => open.key(named),
+            None => *named,
+        }
     }
 
     /// The row with this key, of this import or an earlier one; notes it as a duplicate.
@@ -434,13 +476,28 @@ impl<'e> Import<'e> {
     }
 
     /// Stores a row at the next sequence, without touching the context.
-    fn put_row(&mut self, session: usize, row: ImportRow, in_marker: bool) -> Result<usize> {
+    fn put_row(
+        &mut self,
+        session: usize,
+        row: ImportRow,
+        named: &RepeatKey,
+        in_marker: bool,
+    ) -> Result<usize> {
         let uuid = self.free_uuid(row.uuid, &row.key)?;
         let at = self.time(&row.ts);
-        let revised = row
+        let mut revised = row
             .revises
             .and_then(|at| self.rows.get(at))
             .map(|place| place.uuid);
+        let former = self.sessions.get(session);
+        if let Some(former) = former.and_then(|open| open.former_key(named))
+            && revised.is_none()
+        {
+            let found = self
+                .engine
+                .snapshot(|reader| reader.imported_uuid(&former))?;
+            revised = found.map(|uuid| uuid.as_u128());
+        }
         let Some(open) = self.sessions.get_mut(session) else {
             return Err(Error::other("a row of a session that was not opened"));
         };
@@ -591,8 +648,7 @@ impl<'e> Import<'e> {
     }
 
     /// Ends the generation before `open`.
-    fn seal(&mut self, open: &Open, transcript: u64, head: &Head) -> Result<Published> {
-        let mut head = head.clone();
+    fn seal(&mut self, open: &Open, transcript: u64, mut head: Head) -> Result<Published> {
         let address = Address {
             transcript,
             seq: head.next_seq,
@@ -632,17 +688,25 @@ impl<'e> Import<'e> {
         let engine = self.engine;
         let opened = std::mem::take(&mut self.sessions);
         let changed: Vec<Open> = opened.into_iter().filter(Open::is_changed).collect();
+        let ended = |open: &Open| open.predecessor.as_ref().map(|(before, _)| *before);
+        let ended: HashSet<u64> = changed.iter().filter_map(ended).collect();
         let mut transcripts = Vec::with_capacity(changed.len());
         for open in &changed {
             open.check_end()?;
-            if let Some((transcript, head)) = &open.predecessor {
-                transcripts.push(self.seal(open, *transcript, head)?);
+            if let Some((before, head)) = &open.predecessor {
+                // Its totals may have changed, too.
+                let of = changed.iter().find(|open| open.transcript == *before);
+                let head = of.map_or_else(|| head.as_ref().clone(), Open::final_head);
+                transcripts.push(self.seal(open, *before, head)?);
             }
-            transcripts.push(open.published());
+            if !ended.contains(&open.transcript) {
+                transcripts.push(open.published());
+            }
         }
         self.flush()?;
         let moves = changed
             .iter()
+            .filter(|open| open.is_newest() && !ended.contains(&open.transcript))
             .map(|open| (open.session.as_ref(), &open.view, open.newest()))
             .collect();
         let sessions = changed
@@ -741,6 +805,24 @@ fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
     plain.preserve_request_id = true;
     plain.interrupted = message.interrupted;
     plain
+}
+
+/// The key under which a generation knows what a file names so. A generation that was read anew has keys of its own, which
+/// are the same in every store.
+pub(super) fn key_in(named: &RepeatKey, stem: &str, generation: u32) -> RepeatKey {
+    if generation == 0 {
+        return *named;
+    }
+    let hash = Sha256::new()
+        .chain_update(named)
+        .chain_update(generation.to_le_bytes())
+        .chain_update(stem)
+        .finalize();
+    let mut key: RepeatKey = [0; 20];
+    for (to, from) in key.iter_mut().zip(hash) {
+        *to = from;
+    }
+    key
 }
 
 impl Reader<'_> {

@@ -155,7 +155,7 @@ mod tests {
 
     fn place(seq: u64) -> RowPlace {
         RowPlace {
-            transcript: 1 << 40 | seq % 3,
+            transcript: (1 << 40) | (seq % 3),
             seq,
             uuid: u128::from(seq) << 70,
             identity: Identity {

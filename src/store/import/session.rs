@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::step::Published;
+use super::step::{Published, RepeatKey};
+use super::{Reading, key_in};
 use crate::spend::{Money, SpendTally, usage_hour};
 use crate::store::apply::full_stem;
 use crate::store::attributes::Attributes;
@@ -12,8 +13,9 @@ use crate::store::engine::Engine;
 use crate::store::hash::Identity;
 use crate::store::head::{Context, Head, INLINE_RANGES, Range, SessionParts, Totals, source_code};
 use crate::store::pending::{Newest, Session, View};
+use crate::store::read::Reader;
 use crate::store::record::Address;
-use crate::turn::background_origin;
+use crate::turn::{background_origin, check_generation};
 use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta, TurnUsage};
 
 /// The longest title, in characters.
@@ -33,6 +35,17 @@ enum Standing {
     Ended,
 }
 
+/// What a generation knows its records by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keys {
+    /// As the file names them.
+    Named,
+    /// As the file names them, for this generation.
+    OfGeneration,
+    /// The same, and it reads the generation before anew.
+    Anew,
+}
+
 pub(super) struct Open {
     pub(super) session: Arc<Session>,
     /// The session as it was when the import met it.
@@ -46,8 +59,10 @@ pub(super) struct Open {
     pub(super) predecessor: Option<(u64, Arc<Head>)>,
     /// Rows of the predecessor's context that cost something, by all that they say: a successor begins with copies.
     kept: HashMap<u128, Vec<u128>>,
+    keys_of: Keys,
     pub(super) head: Head,
     usages: BTreeMap<UsageKey, Totals>,
+    /// Idempotency keys and the sequences of the rows that hold them.
     keys: Vec<(String, u64)>,
     /// The times of its records, microseconds since the Unix epoch.
     span: Option<(i64, i64)>,
@@ -60,7 +75,7 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(engine: &Engine, session: &SessionRef) -> Result<Self> {
+    pub(super) fn new(engine: &Engine, session: &SessionRef, reading: &Reading) -> Result<Self> {
         let stem = session.base_stem();
         let held = engine.sessions.get(&stem);
         let view = loop {
@@ -76,7 +91,7 @@ impl Open {
         if view.reservation().is_some() {
             return Err(conflict("a later generation of it is being written"));
         }
-        let generation = session.generation;
+        let (generation, keys_of) = choose(engine, session, reading, view.newest.as_ref())?;
         let mut predecessor = None;
         let mut kept = HashMap::new();
         let (transcript, incarnation, state, standing) = match &view.newest {
@@ -146,6 +161,7 @@ impl Open {
             standing,
             predecessor,
             kept,
+            keys_of,
             head: state,
             usages: BTreeMap::new(),
             keys: Vec::new(),
@@ -245,13 +261,34 @@ impl Open {
 
     /// Refuses to publish rows behind the end of a generation.
     pub(super) fn check_end(&self) -> Result<()> {
-        if self.standing == Standing::Ended {
+        if self.standing == Standing::Ended && self.span.is_some() {
             return Err(Error::Conflict {
                 stem: full_stem(&self.session.stem, self.generation),
                 reason: "it has gone on in a later generation".to_owned(),
             });
         }
         Ok(())
+    }
+
+    /// Whether it is the last generation of its session, or will be.
+    pub(super) fn is_newest(&self) -> bool {
+        self.standing != Standing::Ended
+    }
+
+    /// The key under which this generation knows what a file names so.
+    pub(super) fn key(&self, named: &RepeatKey) -> RepeatKey {
+        let generation = match self.keys_of {
+            Keys::Named => 0,
+            Keys::OfGeneration | Keys::Anew => self.generation,
+        };
+        key_in(named, &self.session.stem, generation)
+    }
+
+    /// The key under which the generation that this one reads anew knows it.
+    pub(super) fn former_key(&self, named: &RepeatKey) -> Option<RepeatKey> {
+        let anew = self.keys_of == Keys::Anew;
+        let former = self.generation.checked_sub(1).filter(|_| anew)?;
+        Some(key_in(named, &self.session.stem, former))
     }
 
     /// Notes that its totals changed.
@@ -273,7 +310,7 @@ impl Open {
         }
     }
 
-    fn final_head(&self) -> Head {
+    pub(super) fn final_head(&self) -> Head {
         let mut head = self.head.clone();
         head.via_session |= !self.pre_identity;
         head
@@ -301,6 +338,65 @@ impl Open {
             keys: self.keys.clone(),
             attributes: self.told.then(|| self.attributes.to_text()),
         }
+    }
+}
+
+/// Which generation of a session an import goes on in.
+fn choose(
+    engine: &Engine,
+    session: &SessionRef,
+    reading: &Reading,
+    newest: Option<&Newest>,
+) -> Result<(u32, Keys)> {
+    let named = (session.generation, Keys::Named);
+    let (Reading::Newest | Reading::Anew { .. }, Some(newest)) = (reading, newest) else {
+        return Ok(named);
+    };
+    if !engine.read(|reader| reader.is_imported(newest.transcript))? {
+        return Ok(named);
+    }
+    if let Reading::Anew {
+        path,
+        codec_version,
+    } = reading
+    {
+        let outdated = engine.read(|reader| reader.is_outdated(newest, path, *codec_version))?;
+        let outdated = outdated.map_err(|reason| Error::Conflict {
+            stem: session.base_stem(),
+            reason: reason.to_owned(),
+        })?;
+        if outdated {
+            let next = newest.generation.saturating_add(1);
+            check_generation(&full_stem(&session.base_stem(), next), next)?;
+            return Ok((next, Keys::Anew));
+        }
+    }
+    Ok((newest.generation, Keys::OfGeneration))
+}
+
+impl Reader<'_> {
+    /// Whether a generation was read from this path by an earlier version of the codec; or why it cannot be read anew.
+    fn is_outdated(
+        &self,
+        read: &Newest,
+        path: &str,
+        codec_version: u32,
+    ) -> Result<std::result::Result<bool, &'static str>> {
+        let (readings, records) = self.readings_of(read.transcript)?;
+        if readings
+            .iter()
+            .all(|(_, version)| *version >= codec_version)
+        {
+            return Ok(Ok(false));
+        }
+        let source = self.source_at(path)?.map(|(id, _)| id);
+        if readings.iter().any(|(id, _)| Some(*id) != source) {
+            return Ok(Err("it was not read from this file alone"));
+        }
+        if records < read.head.next_seq {
+            return Ok(Err("it has records that were not read from a file"));
+        }
+        Ok(Ok(true))
     }
 }
 

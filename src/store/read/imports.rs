@@ -147,6 +147,25 @@ impl Reader<'_> {
         Ok(origins.get(seq))
     }
 
+    /// The sources that a transcript was read from, each with the version of the codec that read it, and how many of its
+    /// records come from them.
+    pub(in crate::store) fn readings_of(&self, transcript: u64) -> Result<(Vec<(u64, u32)>, u64)> {
+        let (mut readings, mut records) = (Vec::new(), 0);
+        if let Some(table) = self.snapshot.origins()? {
+            let chunks = (transcript, 0)..=(transcript, u64::MAX);
+            for chunk in table.range(chunks).map_err(storage_error)? {
+                let (_, bytes) = chunk.map_err(storage_error)?;
+                let origins: Origins =
+                    binary::decode(bytes.value(), "the origins of a transcript")?;
+                readings.extend(origins.sources());
+                records += origins.len();
+                readings.sort_unstable();
+                readings.dedup();
+            }
+        }
+        Ok((readings, records))
+    }
+
     /// What else sources told of the session of a transcript.
     pub(in crate::store) fn attributes(&self, transcript: u64) -> Result<Attributes> {
         let Some(table) = self.optional(tables::ATTRIBUTES)? else {
@@ -196,10 +215,14 @@ impl Reader<'_> {
         }
     }
 
-    /// The reference of a session by its stem id, if it was written through one.
-    pub(in crate::store) fn session_ref(&mut self, id: u64) -> Result<Option<SessionRef>> {
+    /// The reference of a generation of a session by its stem id, if it was written through one.
+    pub(in crate::store) fn session_ref(
+        &mut self,
+        id: u64,
+        generation: u32,
+    ) -> Result<Option<SessionRef>> {
         let parts = self.stem_info(id)?.session;
-        Ok(parts.map(|parts| SessionRef::from_parts(parts.key, parts.agent, 0, parts.ancestors)))
+        Ok(parts.map(|it| SessionRef::from_parts(it.key, it.agent, generation, it.ancestors)))
     }
 }
 
