@@ -141,9 +141,16 @@ impl Zstd {
 
 /// Packs with lz4.
 pub(super) fn pack_lz4(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut out = Vec::with_capacity(16 + bytes.len() / 2);
-    binary::encode_into(&(bytes.len() as u64), &mut out)?;
-    out.extend(lz4_flex::block::compress(bytes));
+    let mut length = Vec::with_capacity(9);
+    binary::encode_into(&(bytes.len() as u64), &mut length)?;
+    // Of the room for the worst case only what is written takes memory, where it is much.
+    let room = lz4_flex::block::get_maximum_output_size(bytes.len());
+    let mut out = vec![0; length.len() + room];
+    let (head, body) = out.split_at_mut(length.len());
+    head.copy_from_slice(&length);
+    let packed = lz4_flex::block::compress_into(bytes, body).map_err(Error::other)?;
+    out.truncate(length.len() + packed);
+    out.shrink_to_fit();
     Ok(out)
 }
 

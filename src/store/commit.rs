@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::change::Change;
 use super::database::guarded;
-use super::journal::{MAX_GROUP_BYTES, Payload};
+use super::journal::{MAX_GROUP_BYTES, Payload, frame_bytes};
 use super::pending::Session;
 use crate::{Error, Result};
 
@@ -39,8 +39,10 @@ pub(super) enum GroupError {
 pub(super) struct Queued {
     pub(super) sequence: u64,
     pub(super) change: Change,
-    /// As the journal stores it; None in memory.
-    pub(super) payload: Option<Payload>,
+    /// As the journal stores it; None once it does, in memory, and where the change is too large for it.
+    payload: Mutex<Option<Payload>>,
+    /// Bytes of its frame in the journal; None if it has none.
+    pub(super) frame_bytes: Option<u64>,
     /// Bytes that it holds in the queue and in memory, roughly.
     pub(super) weight: usize,
     /// Kept, so that its pending head is known as long as the tables lag behind it.
@@ -50,15 +52,23 @@ pub(super) struct Queued {
 
 impl Queued {
     pub(super) fn new(sequence: u64, enqueued: Enqueued) -> Self {
-        let payload = enqueued.payload.as_ref().map_or(0, Payload::len);
+        let payload = enqueued.payload.as_ref().map(Payload::len);
         Self {
             sequence,
-            weight: payload.max(enqueued.change.weight()),
+            weight: payload.unwrap_or(0).max(enqueued.change.weight()),
             change: enqueued.change,
-            payload: enqueued.payload,
+            frame_bytes: payload.map(frame_bytes),
+            payload: Mutex::new(enqueued.payload),
             _sessions: enqueued.sessions,
             ticket: Arc::default(),
         }
+    }
+}
+
+impl Queued {
+    /// Its payload, if it still has one.
+    pub(super) fn payload(&self) -> MutexGuard<'_, Option<Payload>> {
+        lock(&self.payload)
     }
 }
 

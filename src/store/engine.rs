@@ -12,7 +12,7 @@ use super::apply;
 use super::builder::Compression;
 use super::change::Change;
 use super::codec::Dictionaries;
-use super::commit::{Committer, Enqueued, GroupError, Queued, Ticket};
+use super::commit::{Committer, Enqueued, GROUP_BYTES, GroupError, Queued, Ticket};
 use super::database::{Database, Health, Identity, Level, WriteError};
 use super::envelope::Packing;
 use super::environment::{Environment, UuidGenerator};
@@ -25,6 +25,9 @@ use super::pending::{Newest, Session, Sessions, View};
 use super::read::Reader;
 use super::snapshot::Snapshot;
 use crate::{Error, Result};
+
+/// A change of more bytes is not encoded: it is too large for a group of the journal, however roughly it was weighed.
+const JOURNALED_BYTES: usize = 4 * GROUP_BYTES;
 
 /// An open store.
 #[derive(Debug)]
@@ -291,10 +294,7 @@ impl Engine {
                     beside,
                     answer,
                 }) => {
-                    let payload = match &self.journaled {
-                        Some(_) => Some(Payload::new(change.encode()?)),
-                        None => None,
-                    };
+                    let payload = self.payload(&change)?;
                     let enqueued = Enqueued {
                         change: *change,
                         payload,
@@ -333,10 +333,7 @@ impl Engine {
             journaled.check()?;
         }
         self.committer.wait_for_space();
-        let payload = match &self.journaled {
-            Some(_) => Some(Payload::new(change.encode()?)),
-            None => None,
-        };
+        let payload = self.payload(&change)?;
         let ticket = enqueue(Enqueued {
             change,
             payload,
@@ -346,6 +343,14 @@ impl Engine {
             what: "other writers changed what is being imported",
         })?;
         self.committer.finish(&ticket, |group| self.commit(group))
+    }
+
+    /// A change as the journal stores it, if it does.
+    fn payload(&self, change: &Change) -> Result<Option<Payload>> {
+        if self.journaled.is_none() || change.weight() > JOURNALED_BYTES {
+            return Ok(None);
+        }
+        Ok(Some(Payload::new(change.encode()?)))
     }
 
     fn commit(&self, group: Vec<Arc<Queued>>) -> std::result::Result<(), GroupError> {

@@ -105,7 +105,9 @@ pub(super) fn seal(plain: Noting, head: usize, packing: Packing<'_>) -> Result<E
             at = cut.end;
         }
         inline.extend_from_slice(bytes.get(at..).unwrap_or_default());
-        bytes.truncate(ENVELOPE_BYTES);
+        // What was cut out must not hold its memory any longer.
+        bytes = Vec::with_capacity(INLINE_BYTES);
+        bytes.extend_from_slice(&header(flags, 0));
         binary::encode_into(&references, &mut bytes)?;
         inline_at = bytes.len();
         bytes.extend(inline);

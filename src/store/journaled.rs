@@ -246,11 +246,14 @@ impl Journaled {
             return Ok(());
         };
         let mut desk = self.desk();
-        if bytes_of(first) > GROUP_BYTES as u64 {
+        if first
+            .frame_bytes
+            .is_none_or(|bytes| bytes > GROUP_BYTES as u64)
+        {
             return self.commit_directly(&mut desk, first);
         }
         let first = first.sequence;
-        let bytes = group.iter().map(|queued| bytes_of(queued)).sum();
+        let bytes = group.iter().filter_map(|queued| queued.frame_bytes).sum();
         loop {
             match &mut desk.phase {
                 Phase::Live(writer) if !writer.is_spent() => match writer.fits(bytes) {
@@ -282,17 +285,23 @@ impl Journaled {
         let Phase::Live(mut writer) = std::mem::replace(&mut desk.phase, Phase::Idle) else {
             return Ok(());
         };
+        let mut payloads: Vec<_> = group.iter().map(|queued| queued.payload()).collect();
         let frames: Vec<_> = group
             .iter()
-            .filter_map(|queued| {
+            .zip(&payloads)
+            .filter_map(|(queued, payload)| {
                 Some(Frame {
                     sequence: queued.sequence,
-                    payload: queued.payload.as_ref()?,
+                    payload: payload.as_ref()?,
                 })
             })
             .collect();
         match writer.append(&frames) {
             Ok(()) => {
+                // The changes are held until the tables hold them; this is not needed any more.
+                for payload in &mut payloads {
+                    payload.take();
+                }
                 desk.phase = Phase::Live(writer);
                 Ok(())
             }
@@ -494,12 +503,6 @@ impl Desk {
             }
         }
     }
-}
-
-/// Bytes of a change in the journal.
-fn bytes_of(queued: &Queued) -> u64 {
-    let payload = queued.payload.as_ref();
-    payload.map_or(0, |payload| journal::frame_bytes(payload.len()))
 }
 
 fn recovery_error(error: RecoveryError) -> Error {

@@ -251,6 +251,20 @@ pub(super) struct Seal {
     pub(super) metadata: Option<Value>,
 }
 
+/// A row or partial that is encoded and not in its envelope: it needs the message no more.
+pub(super) struct Plain {
+    out: Noting,
+    /// Bytes that stay inline.
+    head: usize,
+}
+
+impl Plain {
+    /// Puts it into its envelope.
+    pub(super) fn seal(self, packing: Packing<'_>) -> Result<Encoded> {
+        envelope::seal(self.out, self.head, packing)
+    }
+}
+
 /// Encodes a row or partial.
 pub(super) fn encode_row(
     packing: Packing<'_>,
@@ -258,6 +272,11 @@ pub(super) fn encode_row(
     address: Address,
     row: &RowRef<'_>,
 ) -> Result<Encoded> {
+    plain_row(kind, address, row)?.seal(packing)
+}
+
+/// Encodes a row or partial that may be large, so that its message can be dropped before it is packed.
+pub(super) fn plain_row(kind: Kind, address: Address, row: &RowRef<'_>) -> Result<Plain> {
     let mut out = begin(kind, address, row.message.content.len())?;
     let RowHashes {
         identity,
@@ -304,7 +323,7 @@ pub(super) fn encode_row(
         ts: row.ts,
         revises: row.revises.map(Uuid::into_bytes),
     })?;
-    envelope::seal(out, head, packing)
+    Ok(Plain { out, head })
 }
 
 /// Encodes a compaction.

@@ -14,6 +14,7 @@ mod told;
 mod totals;
 pub(super) mod unknown;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -511,8 +512,7 @@ impl<'e> Import<'e> {
             (true, true) => Kind::MarkerPartial,
         };
         let address = open.next(uuid, at);
-        let encoded = record::encode_row(
-            self.engine.packing(),
+        let plain = record::plain_row(
             kind,
             address,
             &RowRef {
@@ -544,6 +544,8 @@ impl<'e> Import<'e> {
         if let Some(usage) = usage {
             open.count(&usage, cache_write, at);
         }
+        drop(message);
+        let encoded = plain.seal(self.engine.packing())?;
         let index = self.rows.push(place)?;
         self.added.rows += 1;
         let origin = row.span.origin(cache_write);
@@ -789,9 +791,12 @@ pub(super) fn sweep(engine: &Engine) -> Result<()> {
 
 /// A row as the store takes it. What it refuses is left out; the source has it.
 fn fit(stem: &str, given: TranscriptMessage) -> TranscriptMessage {
-    let mut message = given.normalized();
-    // It may be large.
-    drop(given);
+    let lifted = match given.normalized_ref() {
+        Cow::Owned(lifted) => Some(lifted),
+        Cow::Borrowed(_) => None,
+    };
+    // It may be large, and is not copied.
+    let mut message = lifted.unwrap_or(given);
     message.preserve_request_id = true;
     if check_message(stem, &message).is_ok() {
         return message;

@@ -481,8 +481,7 @@ impl Restore<'_> {
                 open.keys.push((origin.idempotency_key, address.seq));
             }
         }
-        record::encode_row(
-            self.engine.packing(),
+        let plain = record::plain_row(
             kind,
             address,
             &RowRef {
@@ -493,7 +492,9 @@ impl Restore<'_> {
                 shows_write_time,
                 revises,
             },
-        )
+        )?;
+        drop(message);
+        plain.seal(self.engine.packing())
     }
 
     /// Counts what a transcript has spent beyond what the store has of it.
