@@ -181,6 +181,11 @@ impl Chain {
 const STEPS_A_ROW: usize = 64;
 const FREE_STEPS: usize = 1 << 20;
 
+/// The bit in the parent of an entry that says that it is the result of a call. The last number without it stands for
+/// no parent.
+const TOOL: u32 = 1 << 31;
+const NO_PARENT: u32 = TOOL - 1;
+
 /// The rows of a context, in order.
 #[derive(Default)]
 pub(super) struct Live {
@@ -192,16 +197,23 @@ pub(super) struct Live {
 #[derive(Clone, Copy)]
 struct Entry {
     row: u32,
+    /// With [`TOOL`] or without.
     parent: u32,
-    tool: bool,
+}
+
+impl Entry {
+    /// Whether it is the result of a call that is still there where the context goes back to a row.
+    fn stays(self, to: u32) -> bool {
+        let parent = self.parent & !TOOL;
+        self.parent & TOOL != 0 && parent != NO_PARENT && parent <= to
+    }
 }
 
 impl Live {
     pub(super) fn push(&mut self, row: RowNo, parent: Option<RowNo>, tool: bool) {
         self.rows.push(Entry {
             row: number(Some(row)),
-            parent: number(parent),
-            tool,
+            parent: number(parent).min(NO_PARENT) | if tool { TOOL } else { 0 },
         });
         self.pushed += 1;
     }
@@ -234,9 +246,7 @@ impl Live {
         };
         let behind = self.rows.split_off(at + 1);
         let before = behind.len();
-        let stays = behind
-            .into_iter()
-            .filter(|entry| entry.tool && entry.parent != NONE && entry.parent <= to);
+        let stays = behind.into_iter().filter(|entry| entry.stays(to));
         let kept: Vec<Entry> = stays.collect();
         let changed = kept.len() < before;
         self.rows.extend(kept);

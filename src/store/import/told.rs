@@ -170,7 +170,9 @@ struct Run {
 impl Run {
     fn pack(&mut self, block: &[u8]) -> Result<()> {
         if !block.is_empty() {
-            let packed = zstd::bulk::compress(block, LEVEL).map_err(Error::other)?;
+            let mut packed = zstd::bulk::compress(block, LEVEL).map_err(Error::other)?;
+            // It was given room for the worst case.
+            packed.shrink_to_fit();
             self.blocks.push_back((block.len(), packed));
         }
         Ok(())
