@@ -186,6 +186,33 @@ mod tests {
     }
 
     #[test]
+    fn a_row_takes_less_than_a_hundred_bytes() {
+        /// One more than what was room for.
+        const ROWS: usize = (1 << 16) + 1;
+        const ROWS_A_STEP: usize = 512;
+        let mut rows = Rows::default();
+        for at in 0..ROWS {
+            let seq = at as u64;
+            let mut row = place(seq);
+            row.identity.legacy = None;
+            let index = rows.push(row).unwrap();
+            let mut key = [0; 20];
+            key[..8].copy_from_slice(&seq.to_le_bytes());
+            rows.note(key, index);
+            if at % ROWS_A_STEP == 0 {
+                rows.close_step(seq);
+            }
+        }
+        let held = rows.packed.capacity() * size_of::<Packed>() + rows.by_uuid.allocation_size();
+        assert!(held < 100 * ROWS, "{held} bytes");
+        // What else there is does not grow with the rows.
+        let keys: usize = rows.steps.iter().map(|(_, keys)| keys.len()).sum();
+        assert_eq!(keys + rows.gathered.len(), rows.recent.len());
+        assert!(rows.recent.len() <= (HELD_STEPS + 1) * ROWS_A_STEP);
+        assert!(rows.legacy.is_empty() && rows.others.is_empty() && rows.transcripts.len() == 3);
+    }
+
+    #[test]
     fn keys_are_held_until_their_step_is_to_be_applied() {
         let mut rows = Rows::default();
         let steps = HELD_STEPS as u64 + 2;
