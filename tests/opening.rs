@@ -116,6 +116,36 @@ fn a_folder_or_a_device_in_place_of_the_file_is_an_error_and_leaves_nothing_besi
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_place_of_a_file_beside_the_store_is_an_error_and_is_not_waited_for() {
+    let pipe = |path: &Path, end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        let made = std::process::Command::new("mkfifo").arg(name).status();
+        assert!(made.unwrap().success());
+    };
+    for end in ["-lock", "-new"] {
+        let (_folder, path) = place();
+        pipe(&path, end);
+        refused(Store::open(&path), ErrorKind::Io);
+    }
+    let (_folder, path) = place();
+    let store = Store::open(&path).unwrap();
+    pipe(&path, "-journal");
+    refused(open_stem(&store, "s").append(row("a")), ErrorKind::Io);
+    drop(store);
+
+    // As after a crash, with a pipe where the journal was.
+    let (folder, path) = place();
+    let store = Store::open(&path).unwrap();
+    open_stem(&store, "s").append(row("a")).unwrap();
+    let copy = folder.path().join("copy.redb");
+    fs::copy(&path, &copy).unwrap();
+    pipe(&copy, "-journal");
+    refused(Store::open(&copy), ErrorKind::Io);
+}
+
 #[test]
 fn a_read_only_open_needs_a_store_and_creates_nothing() {
     let (folder, path) = place();

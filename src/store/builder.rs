@@ -19,7 +19,7 @@ use super::engine::{Engine, Parts};
 use super::environment::{Environment, System};
 use super::head::StoreState;
 use super::journaled::{JournalFile, JournalParts, Journaled, Pace};
-use super::lock::{DatabaseLock, Locks, StoreLock, beside, private};
+use super::lock::{DatabaseLock, Locks, StoreLock, beside, check_regular, private};
 use super::pending::Sessions;
 use crate::{Error, Result};
 
@@ -254,6 +254,7 @@ impl StoreBuilder {
     fn create(&self, path: &Path) -> Result<(Arc<File>, DatabaseLock)> {
         let what = "creating the store's file";
         let new_path = beside(path, "-new");
+        check_regular(&new_path).map_err(|error| io(what, error))?;
         let file = private(OpenOptions::new().read(true).write(true).create(true))
             .truncate(false)
             .open(&new_path)
@@ -439,10 +440,12 @@ fn journal_beside(path: &Path) -> JournalFile {
     let [opened, path, discarded] = [(); 3].map(|()| beside(path, "-journal"));
     JournalFile {
         open: Box::new(move || {
+            check_regular(&opened)?;
             let file = File::open(&opened)?;
             Ok(Box::new(FileBackend::new(Arc::new(file))))
         }),
         make: Box::new(move || {
+            check_regular(&path)?;
             let file = private(OpenOptions::new().read(true).write(true).create(true))
                 .truncate(false)
                 .open(&path)?;

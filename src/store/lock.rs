@@ -22,9 +22,13 @@ pub(super) struct StoreLock {
 impl StoreLock {
     /// Locks the store at `path`.
     pub(super) fn acquire(path: &Path) -> Result<Self> {
-        let file = private(OpenOptions::new().read(true).write(true).create(true))
-            .truncate(false)
-            .open(beside(path, "-lock"))
+        let lock_path = beside(path, "-lock");
+        let file = check_regular(&lock_path)
+            .and_then(|()| {
+                private(OpenOptions::new().read(true).write(true).create(true))
+                    .truncate(false)
+                    .open(lock_path)
+            })
             .map_err(|error| io("opening the lock file beside the store", error))?;
         lock(&file, path, File::try_lock, || holder(&file))?;
         let mut lock = Self { file };
@@ -102,9 +106,23 @@ fn lock(
     }
 }
 
+/// Refuses what is there under this name and is no file: to open a pipe or to read a device might never end.
+pub(super) fn check_regular(path: &Path) -> std::io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => Err(std::io::Error::new(
+            std::io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        )),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// The process that the lock file beside the store at `path` names, if it can be read.
 fn holder_of(path: &Path) -> Option<u32> {
-    holder(&File::open(beside(path, "-lock")).ok()?)
+    let path = beside(path, "-lock");
+    check_regular(&path).ok()?;
+    holder(&File::open(path).ok()?)
 }
 
 fn holder(file: &File) -> Option<u32> {
