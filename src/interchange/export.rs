@@ -1,10 +1,13 @@
 //! From the store to files of a format.
 
+mod spent;
+
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
+use self::spent::Spent;
 use super::codec::Codec;
 use super::emit::{Emit, Sink};
 use super::fact::{
@@ -16,7 +19,7 @@ use super::registry::{codec, writer};
 use super::report::FileReport;
 use super::source::Source;
 use super::tally::Tally;
-use super::write::{Target, Writer};
+use super::write::{Target, UsageKept, Writer};
 use crate::session::split_generation;
 use crate::{
     DisplayMessage, DisplayRecord, Error, ListOrder, Record, RecordKind, Result, SessionQuery,
@@ -31,6 +34,10 @@ pub struct ExportReport {
     pub sessions: u64,
     /// Imported files that were written as they were.
     pub sources: u64,
+    /// Usages that count in the store and are in no file, as the format has no place for them.
+    pub usages_left_out: u64,
+    /// Usages of which the tokens are in a file, and the cost in USD is not.
+    pub costs_left_out: u64,
 }
 
 impl Store {
@@ -39,13 +46,17 @@ impl Store {
     /// A session that was imported from a file of this format has that file's bytes, and behind them what was appended
     /// since; where the format keeps many sessions in one file, only if all of them are exported and nothing was appended.
     ///
+    /// What calls cost is written where the format has a place for it (see [`ExportReport`]): on the row that the call made,
+    /// or on one near it where the store keeps it apart from rows.
+    ///
     /// All of it is of one moment, and writers go on meanwhile. A snapshot is held until all is written, and with it what
     /// writers replace meanwhile; `target` cannot write to the store.
     ///
     /// # Errors
     ///
-    /// [`Error::NotWritten`] for a session that is not there; [`Error::InvalidId`] if nothing writes the format, or for a
-    /// session whose id cannot name a file; what reading and the target answer.
+    /// [`Error::NotWritten`] for a session that is not there; [`Error::InvalidId`] if nothing writes the format, for a
+    /// session whose id cannot name a file, or if `target` is one file and the format has one for each session (or for each
+    /// generation, or each sub-agent), and then nothing was written; what reading and the target answer.
     pub fn export(
         &self,
         sessions: &[SessionRef],
@@ -66,6 +77,9 @@ impl Store {
             reason: "nothing writes it".to_owned(),
         })?;
         let chosen = self.with_subagents(sessions)?;
+        if target.is_one_file() && !writer.shares_files() {
+            self.check_one_file(&chosen, writer.as_ref())?;
+        }
         let known = self.known_sessions()?;
         let mut report = ExportReport::default();
         let mut done = HashSet::new();
@@ -87,18 +101,50 @@ impl Store {
                 .into_iter()
                 .filter_map(|summary| Some((first(&summary)?, summary.title?)))
                 .collect(),
-            sessions: 0,
+            files: self.files()?,
+            report,
             parts: 0,
             rows: HashMap::new(),
             covered: HashSet::new(),
+            spent: Spent::default(),
             written: done,
         };
         for session in &chosen {
             export.session(&session.first_generation())?;
         }
-        report.sessions = export.sessions;
         export.writer.finish(export.target)?;
-        Ok(report)
+        Ok(export.report)
+    }
+
+    /// Refuses sessions that do not stand in one file.
+    fn check_one_file(&self, chosen: &[SessionRef], writer: &dyn Writer) -> Result<()> {
+        let first: HashSet<SessionRef> = chosen.iter().map(SessionRef::first_generation).collect();
+        let mut files = first.len() as u64;
+        if writer.splits_generations() {
+            let locator = self.locator();
+            for session in &first {
+                files += u64::from(locator.head_generation(session)?.generation);
+            }
+        }
+        if files <= 1 {
+            return Ok(());
+        }
+        Err(Error::InvalidId {
+            what: "target",
+            reason: format!(
+                "these sessions are {files} files in this format; export them to a folder"
+            ),
+        })
+    }
+
+    /// Which file each source is, and its format: the sources of one path are one.
+    fn files(&self) -> Result<HashMap<u64, (u64, String)>> {
+        let mut by_path: HashMap<String, u64> = HashMap::new();
+        let sources = self.sources()?.into_iter().map(|source| {
+            let first = *by_path.entry(source.path).or_insert(source.id);
+            (source.id, (first, source.format))
+        });
+        Ok(sources.collect())
     }
 
     /// The sessions given, and all their sub-agents at any depth. Costs the number of transcripts in the store.
@@ -123,20 +169,16 @@ impl Store {
 
     /// The files that sessions were imported from: of each path the one that was imported last.
     pub fn originals(&self, sessions: &[SessionRef]) -> Result<Vec<SourceInfo>> {
-        let mut by_path: HashMap<String, SourceInfo> = HashMap::new();
+        let mut sources = Vec::new();
         for session in sessions {
-            for source in self.sources_of(session)? {
-                let newer = by_path
-                    .get(&source.path)
-                    .is_none_or(|held| source.id > held.id);
-                if newer {
-                    by_path.insert(source.path.clone(), source);
-                }
-            }
+            sources.extend(self.sources_of(session)?);
         }
-        let mut originals: Vec<_> = by_path.into_values().collect();
-        originals.sort_by_key(|source| source.id);
-        Ok(originals)
+        Ok(newest_of_paths(sources))
+    }
+
+    /// All files that were imported, those that made no session too: of each path the one that was imported last.
+    pub fn all_originals(&self) -> Result<Vec<SourceInfo>> {
+        Ok(newest_of_paths(self.sources()?))
     }
 
     /// All sessions, the one that was first written last first.
@@ -209,6 +251,20 @@ fn first(summary: &SessionSummary) -> Option<SessionRef> {
     summary.session.as_ref().map(SessionRef::first_generation)
 }
 
+/// Of the sources of each path the newest, in their order.
+fn newest_of_paths(sources: Vec<SourceInfo>) -> Vec<SourceInfo> {
+    let mut by_path: HashMap<String, SourceInfo> = HashMap::new();
+    for source in sources {
+        let held = by_path.get(&source.path);
+        if held.is_none_or(|held| source.id > held.id) {
+            by_path.insert(source.path.clone(), source);
+        }
+    }
+    let mut newest: Vec<_> = by_path.into_values().collect();
+    newest.sort_by_key(|source| source.id);
+    newest
+}
+
 /// The last part of a path as it was named, whatever the system that it was named on.
 fn base_name(path: &str) -> &str {
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
@@ -221,12 +277,16 @@ struct Export<'e> {
     writer: &'e mut dyn Writer,
     target: &'e mut dyn Target,
     titles: HashMap<SessionRef, String>,
-    sessions: u64,
+    /// By the numbers of the sources: which file each is, and its format.
+    files: HashMap<u64, (u64, String)>,
+    report: ExportReport,
     /// What the writer was told of as sessions.
     parts: u32,
     rows: HashMap<Uuid, RowNo>,
     /// What stands in the originals that were written.
     covered: HashSet<Uuid>,
+    /// The usages of the session that is being written.
+    spent: Spent,
     written: HashSet<SessionRef>,
 }
 
@@ -245,7 +305,18 @@ impl Export<'_> {
         }
         let locator = self.store.locator();
         let head = locator.head_generation(session)?;
-        self.sessions += 1;
+        self.report.sessions += 1;
+        if self.writer.usage_kept() != UsageKept::None {
+            let records = self.store.session_records(session)?;
+            self.spent = Spent::gather(records, |source| Some(self.files.get(&source)?.0))?;
+            // What no row takes stands in the file that it is from, if that is given back.
+            let own = self.codec.map(|codec| codec.name());
+            let apart = self.spent.left_out.iter().filter(|file| {
+                let format = file.and_then(|file| Some(self.files.get(&file)?.1.as_str()));
+                format.is_none() || format != own
+            });
+            self.report.usages_left_out += apart.count() as u64;
+        }
         if !self.writer.splits_generations() {
             return self.part(session, &head);
         }
@@ -339,7 +410,9 @@ impl Export<'_> {
                     return Ok(());
                 };
                 let uuid = record.uuid;
-                let row = Box::new(self.row(no, message, uuid, &record.written_at));
+                let cache_write = record.cache_write_tokens;
+                let row = Box::new(self.row(no, message, &record.written_at, cache_write));
+                self.count(&row);
                 let held = pending.as_mut().filter(|held| held.order.contains(&uuid));
                 if let Some(held) = held {
                     held.fresh.insert(uuid, row);
@@ -409,7 +482,13 @@ impl Export<'_> {
                 };
                 self.tell(record.uuid, fact)
             }
-            RecordKind::Usage | RecordKind::Seal => Ok(()),
+            RecordKind::Usage => {
+                if self.writer.usage_kept() == UsageKept::None && !record.superseded {
+                    self.report.usages_left_out += 1;
+                }
+                Ok(())
+            }
+            RecordKind::Seal => Ok(()),
         }
     }
 
@@ -433,9 +512,33 @@ impl Export<'_> {
         Ok(rows)
     }
 
-    fn row(&self, no: SessionNo, row: DisplayMessage, uuid: Uuid, written: &str) -> RowFact {
+    /// Counts what of the usage of a row is in no file.
+    fn count(&mut self, row: &RowFact) {
+        let covered = |uuid: Uuid| self.covered.contains(&uuid);
+        if row.revises.is_some() || row.uuid.is_some_and(covered) {
+            return;
+        }
+        let Some(usage) = &row.message.turn_usage else {
+            return;
+        };
+        match self.writer.usage_kept() {
+            UsageKept::Whole => {}
+            UsageKept::Tokens => {
+                self.report.costs_left_out += u64::from(usage.usage.cost_usd > 0.0);
+            }
+            UsageKept::None => self.report.usages_left_out += 1,
+        }
+    }
+
+    fn row(&self, no: SessionNo, row: DisplayMessage, written: &str, cache_write: u64) -> RowFact {
+        let uuid = row.uuid;
         let mut message = row.message;
-        message.turn_usage = message.turn_usage.or(row.turn_usage);
+        let own = message.turn_usage.take().or(row.turn_usage);
+        let (usage, cache_write) = match self.spent.on(uuid) {
+            Some(cost) => (Some(cost.usage.clone()), cost.cache_write),
+            None => (own, cache_write),
+        };
+        message.turn_usage = usage;
         message.request_id = message.request_id.or(row.request_id);
         RowFact {
             session: no,
@@ -446,7 +549,7 @@ impl Export<'_> {
             place: Place::default(),
             key: key(uuid),
             revises: row.revises.and_then(|it| self.rows.get(&it)).copied(),
-            cache_write: 0,
+            cache_write,
             lossy: false,
         }
     }

@@ -142,6 +142,10 @@ impl Writer for Markdown {
         Ok(())
     }
 
+    fn shares_files(&self) -> bool {
+        true
+    }
+
     fn finish(&mut self, target: &mut dyn Target) -> Result<()> {
         self.end_session(target)
     }

@@ -98,4 +98,4 @@ pub use report::FileReport;
 pub use source::{Counts, Record, Source};
 pub use tally::Tally;
 pub use target::{Folder, OneFile};
-pub use write::{Target, Writer, plain_name};
+pub use write::{Target, UsageKept, Writer, plain_name};

@@ -55,6 +55,10 @@ impl<W: Write> Target for OneFile<W> {
         }
         Ok(self)
     }
+
+    fn is_one_file(&self) -> bool {
+        true
+    }
 }
 
 /// Each file is a new one in a folder, private to its owner. Nothing that is there already is overwritten.

@@ -16,6 +16,22 @@ pub trait Target {
     /// [`Error::InvalidId`] for a name that is not made of plain parts, and what creating the
     /// file answers.
     fn file(&mut self, name: &str) -> Result<&mut dyn Write>;
+
+    /// Whether all of it is one file.
+    fn is_one_file(&self) -> bool {
+        false
+    }
+}
+
+/// What a format keeps of the usage of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageKept {
+    /// Nothing.
+    None,
+    /// Tokens, and no cost.
+    Tokens,
+    /// Tokens and cost in USD.
+    Whole,
 }
 
 /// Writes facts in one format. It is given them in the order of the log, session by session.
@@ -34,6 +50,16 @@ pub trait Writer {
 
     /// Whether each generation of a session has a file of its own, and is told of as a session of its own.
     fn splits_generations(&self) -> bool {
+        false
+    }
+
+    /// What is kept of usages. Where anything is, they all stand on rows.
+    fn usage_kept(&self) -> UsageKept {
+        UsageKept::None
+    }
+
+    /// Whether several sessions can stand in one file.
+    fn shares_files(&self) -> bool {
         false
     }
 

@@ -33,6 +33,9 @@ pub struct Record {
     pub message: Option<DisplayMessage>,
     /// The usage, of a usage record.
     pub usage: Option<TurnUsage>,
+    /// Whether another record tells of the same call, so that the usage of this one does not count. Only imports know
+    /// of such.
+    pub superseded: bool,
     /// The tokens of its usage that were written to a cache, of a usage record or a row. Only imports know of them.
     pub cache_write_tokens: u64,
     /// The counters of its usage as the source has them, of an imported usage record.

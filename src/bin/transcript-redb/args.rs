@@ -109,10 +109,18 @@ pub struct Export {
     /// All sessions
     #[arg(long)]
     pub all: bool,
-    /// The format; `native` loses nothing
+    /// The format
+    ///
+    /// native: one file that holds everything; an import of it is the same store again.
+    /// classic, record-log: a file for each session (classic: for each generation) with all its rows. checkpoint: a document for each session.
+    /// chat: what the model would be sent of each session, and nothing that was compacted away; no tokens, no cost.
+    /// markdown: everything, to read. Sub-agents come along as sessions. Tokens and cost are written but in chat and markdown;
+    /// record-log has no cost. What a format cannot say (UUIDs, idempotency keys, metadata of compactions, calls apart from
+    /// rows) only native keeps, so that messages may be counted otherwise once such a file is imported again.
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(interchange::writable()), default_value = "native")]
     pub to: String,
-    /// Write the files that the sessions were imported from, byte for byte
+    /// Write the files that the sessions were imported from, byte for byte, under their own names into one folder; with --all
+    /// also those that made no session
     #[arg(long, conflicts_with = "to")]
     pub original: bool,
     /// A new file, or a folder; standard output without it

@@ -18,20 +18,20 @@ use crate::text::many;
 pub fn run(database: &Database, args: &Export, output: &mut Output) -> Result<Outcome, Failure> {
     let store = database.read()?;
     let sessions = chosen(&store, args)?;
-    if sessions.is_empty() {
+    if sessions.is_empty() && !(args.all && args.original) {
         return Err(Failure::Told(
             "there is nothing to export; `transcript-redb threads` lists the threads".to_owned(),
         ));
     }
     let originals = if args.original {
-        Some(originals(&store, &sessions)?)
+        Some(originals(&store, args, &sessions)?)
     } else {
         None
     };
     let write = |target: &mut dyn Target| match (&originals, args.to.as_str()) {
         (Some(originals), _) => write_originals(&store, originals, target),
         (None, NATIVE) => write_native(&store, args, &sessions, target),
-        (None, format) => Ok(store.export(&sessions, format, target)?),
+        (None, format) => store.export(&sessions, format, target).map_err(one_file),
     };
     let Some(path) = &args.output else {
         if originals
@@ -39,13 +39,14 @@ pub fn run(database: &Database, args: &Export, output: &mut Output) -> Result<Ou
             .is_some_and(|originals| originals.len() > 1)
         {
             return Err(Failure::Told(
-                "these sessions came from several files; name a folder for them with -o DIR"
+                "these sessions came from several files; name a folder for them with -o DIR/"
                     .to_owned(),
             ));
         }
         let mut target = OneFile::new(std::io::BufWriter::new(output.raw()?));
-        write(&mut target).map_err(unpipe)?;
+        let report = write(&mut target).map_err(unpipe)?;
         target.into_inner().flush()?;
+        warn(&report, &args.to);
         return Ok(Outcome::Done);
     };
     let several = originals
@@ -69,7 +70,22 @@ pub fn run(database: &Database, args: &Export, output: &mut Output) -> Result<Ou
         ),
     };
     complain(&format!("wrote {what} to {}", path.display()));
+    warn(&report, &args.to);
     Ok(Outcome::Done)
+}
+
+/// Says what is not in the files.
+fn warn(report: &ExportReport, format: &str) {
+    let lost = |count: u64, what: &str| {
+        if count > 0 {
+            complain(&format!(
+                "{format} has no place for {what}: {} left out; --to native keeps everything",
+                many(count, "usage")
+            ));
+        }
+    };
+    lost(report.usages_left_out, "tokens and cost");
+    lost(report.costs_left_out, "the cost of calls");
 }
 
 /// The format that holds a store as it is, in one file whatever is chosen.
@@ -91,7 +107,7 @@ fn write_native(
     store.export_native(scope, target.file("transcripts.jsonl")?)?;
     Ok(ExportReport {
         sessions: sessions.len() as u64,
-        sources: 0,
+        ..ExportReport::default()
     })
 }
 
@@ -119,8 +135,17 @@ fn chosen(store: &Store, args: &Export) -> Result<Vec<SessionRef>, Failure> {
     Ok(store.with_subagents(&named)?)
 }
 
-fn originals(store: &Store, sessions: &[SessionRef]) -> Result<Vec<SourceInfo>, Failure> {
-    let originals = store.originals(sessions)?;
+fn originals(
+    store: &Store,
+    args: &Export,
+    sessions: &[SessionRef],
+) -> Result<Vec<SourceInfo>, Failure> {
+    let originals = if args.all {
+        // Files that made no session too.
+        store.all_originals()?
+    } else {
+        store.originals(sessions)?
+    };
     if originals.is_empty() {
         return Err(Failure::Told(
             "no import made these sessions, so there is no original; name a format with --to"
@@ -192,6 +217,20 @@ fn ends_with_separator(path: &Path) -> bool {
         .as_encoded_bytes()
         .last()
         .is_some_and(|last| *last == b'/' || *last == std::path::MAIN_SEPARATOR as u8)
+}
+
+/// Says what to do where sessions do not go into one file.
+fn one_file(error: transcript_redb::Error) -> Failure {
+    match error {
+        transcript_redb::Error::InvalidId {
+            what: "target",
+            reason: _,
+        } => Failure::Told(
+            "these sessions are several files in this format; name a folder for them with -o DIR/"
+                .to_owned(),
+        ),
+        error => error.into(),
+    }
 }
 
 /// A reader that has seen enough is no failure of the store.

@@ -99,6 +99,7 @@ fn record_json(record: &Record, source: Option<&SourceInfo>) -> Result<Value, Fa
         "request_id": record.request_id,
         "message": serde_json::to_value(&record.message).map_err(failed)?,
         "usage": serde_json::to_value(&record.usage).map_err(failed)?,
+        "superseded": record.superseded,
         "cache_write_tokens": record.cache_write_tokens,
         "original_usage": record.original_usage,
         "tools": record.tools,

@@ -78,6 +78,10 @@ impl Writer for ChatWriter {
         Ok(())
     }
 
+    fn shares_files(&self) -> bool {
+        true
+    }
+
     fn finish(&mut self, target: &mut dyn Target) -> Result<()> {
         self.end_session(target)
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::model::{Compaction, SCHEMA_VERSION, Trajectory};
 use crate::interchange::fact::{ContextFact, ContextReason, Fact, Kept, RowFact, RowNo};
-use crate::interchange::write::{Target, Writer, plain_name};
+use crate::interchange::write::{Target, UsageKept, Writer, plain_name};
 use crate::{Error, Result, TranscriptMessage};
 
 /// Writes each session as a document of its own.
@@ -50,19 +50,26 @@ impl RunWriter {
         .map_err(failed)
     }
 
+    /// Adds what a row costs to the totals of the run.
+    fn count(&mut self, row: &RowFact) {
+        let usage = row.message.turn_usage.as_ref();
+        let Some(usage) = usage.filter(|_| row.revises.is_none()) else {
+            return;
+        };
+        let add = |sum: &mut i64, count: u64| {
+            *sum = sum.saturating_add(i64::try_from(count).unwrap_or(i64::MAX));
+        };
+        let run = &mut self.run;
+        add(&mut run.input_tokens, usage.usage.input);
+        add(&mut run.output_tokens, usage.usage.output);
+        add(&mut run.cache_read_tokens, usage.usage.cached_input);
+        add(&mut run.cache_write_tokens, row.cache_write);
+        run.cost += usage.usage.cost_usd;
+    }
+
     fn row(&mut self, no: RowNo, row: &RowFact) -> Result<()> {
         self.changed = true;
-        let usage = row.message.turn_usage.as_ref();
-        if let Some(usage) = usage.filter(|_| row.revises.is_none()) {
-            let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-            let run = &mut self.run;
-            run.input_tokens = run.input_tokens.saturating_add(number(usage.usage.input));
-            run.output_tokens = run.output_tokens.saturating_add(number(usage.usage.output));
-            run.cache_read_tokens = run
-                .cache_read_tokens
-                .saturating_add(number(usage.usage.cached_input));
-            run.cost += usage.usage.cost_usd;
-        }
+        self.count(row);
         if row.message.role == "assistant" {
             self.run.steps = self.run.steps.saturating_add(1);
         }
@@ -90,6 +97,7 @@ impl RunWriter {
             match kept {
                 Kept::Row(no) => view.extend(self.index.get(&no)),
                 Kept::New(no, row) => {
+                    self.count(&row);
                     if !compaction.summary.is_empty() {
                         compaction.summary.push_str("\n\n");
                     }
@@ -130,6 +138,10 @@ impl Writer for RunWriter {
             _ => {}
         }
         Ok(())
+    }
+
+    fn usage_kept(&self) -> UsageKept {
+        UsageKept::Whole
     }
 
     fn takes_originals(&self) -> bool {

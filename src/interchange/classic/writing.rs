@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::line::{Line, MetaLine};
 use super::markdown::HEAD;
 use crate::interchange::fact::{Fact, Kept, RowFact, RowNo};
-use crate::interchange::write::{Target, Writer, failed, plain_name, put_line};
+use crate::interchange::write::{Target, UsageKept, Writer, failed, plain_name, put_line};
 use crate::{Error, Result, SessionRef, TranscriptMessage, TranscriptMeta};
 
 /// So much of an original is held at once.
@@ -186,6 +186,10 @@ impl Writer for ClassicWriter {
 
     fn splits_generations(&self) -> bool {
         true
+    }
+
+    fn usage_kept(&self) -> UsageKept {
+        UsageKept::Whole
     }
 
     fn takes_originals(&self) -> bool {

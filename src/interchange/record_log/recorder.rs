@@ -74,7 +74,7 @@ impl Recorder {
         for record in store.session_records(&recorder.session)? {
             let record = record?;
             let row = record.message.map(|it| it.message);
-            if let Some(usage) = row.as_ref().and_then(super::rows::counters) {
+            if let Some(usage) = row.as_ref().and_then(|row| super::rows::counters(row, 0)) {
                 recorder.usage.add(&usage);
             }
         }

@@ -50,8 +50,9 @@ pub(super) fn usage_of(counters: &Value, ts: &str) -> Option<(TurnUsage, u64)> {
     Some((usage, written))
 }
 
-/// The counters of a row: as they were recorded, else as far as its usage says.
-pub(super) fn counters(row: &TranscriptMessage) -> Option<LogUsage> {
+/// The counters of a row: as they were recorded, else as far as its usage says. `cache_write` of the input was written
+/// to the cache.
+pub(super) fn counters(row: &TranscriptMessage, cache_write: u64) -> Option<LogUsage> {
     let usage = row.turn_usage.as_ref()?;
     let told = row.extra_metadata.as_ref().and_then(|it| it.get(USAGE));
     let told = told.and_then(|told| serde_json::from_value(told.clone()).ok());
@@ -59,7 +60,7 @@ pub(super) fn counters(row: &TranscriptMessage) -> Option<LogUsage> {
         input_tokens: usage.usage.input,
         output_tokens: usage.usage.output,
         cache_read_tokens: usage.usage.cached_input,
-        cache_write_tokens: 0,
+        cache_write_tokens: cache_write,
     };
     Some(told.unwrap_or(made)).filter(|usage| !usage.is_zero())
 }

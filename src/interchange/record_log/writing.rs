@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::model::{BoundaryMeta, LogMessage, LogRecord};
 use super::rows::{blocks_of, counters, joins, role_of};
 use crate::interchange::fact::{ContextFact, Fact, Kept, RepeatKey, RowFact, RowNo, SessionFact};
-use crate::interchange::write::{Target, Writer, failed, plain_name, put_line};
+use crate::interchange::write::{Target, UsageKept, Writer, failed, plain_name, put_line};
 use crate::{Result, TranscriptMessage};
 
 /// The time of a record that has none.
@@ -91,8 +91,8 @@ impl LogWriter {
     fn row(
         &mut self,
         row: &TranscriptMessage,
-        uuid: Uuid,
-        ts: &str,
+        cache_write: u64,
+        (uuid, ts): (Uuid, &str),
         target: &mut dyn Target,
     ) -> Result<()> {
         let Some(role) = role_of(row) else {
@@ -104,6 +104,9 @@ impl LogWriter {
             && message.role == role
         {
             message.content.extend(blocks_of(row));
+            if let Some(more) = counters(row, cache_write) {
+                record.usage.get_or_insert_default().add(&more);
+            }
             last.clone_from(row);
             return Ok(());
         }
@@ -113,7 +116,7 @@ impl LogWriter {
             role: role.to_owned(),
             content: blocks_of(row),
         });
-        record.usage = counters(row);
+        record.usage = counters(row, cache_write);
         self.open = Some((record, row.clone()));
         Ok(())
     }
@@ -134,22 +137,22 @@ impl LogWriter {
         marker.message = Some(LogMessage::marker(&meta));
         self.put(marker, target)?;
         for (at, kept) in (2..).zip(context.rows) {
-            let (row, uuid, ts) = match kept {
+            let (row, cache_write, uuid, ts) = match kept {
                 Kept::Row(no) => {
                     let Some(mut row) = self.rows.get(&no).cloned() else {
                         continue;
                     };
                     // It was counted where it first stood.
                     row.turn_usage = None;
-                    (row, None, context.ts.clone())
+                    (row, 0, None, context.ts.clone())
                 }
                 Kept::New(no, fact) => {
                     self.rows.insert(no, fact.message.clone());
-                    (fact.message, fact.uuid, fact.ts)
+                    (fact.message, fact.cache_write, fact.uuid, fact.ts)
                 }
             };
             let uuid = uuid.unwrap_or_else(|| made(seed, at));
-            self.row(&row, uuid, &ts, target)?;
+            self.row(&row, cache_write, (uuid, &ts), target)?;
         }
         self.close(target)
     }
@@ -184,16 +187,21 @@ impl Writer for LogWriter {
                     uuid,
                     ts,
                     key,
+                    cache_write,
                     ..
                 } = *row;
                 let uuid = uuid.unwrap_or_else(|| made(key, 0));
-                self.row(&message, uuid, &ts, target)?;
+                self.row(&message, cache_write, (uuid, &ts), target)?;
                 self.rows.insert(no, message);
                 Ok(())
             }
             Fact::Context(context) => self.context(*context, target),
             _ => Ok(()),
         }
+    }
+
+    fn usage_kept(&self) -> UsageKept {
+        UsageKept::Tokens
     }
 
     fn takes_originals(&self) -> bool {

@@ -69,6 +69,7 @@ impl Reader<'_> {
             request_id: None,
             message: None,
             usage: None,
+            superseded: false,
             cache_write_tokens: 0,
             original_usage: None,
             tools: None,
@@ -100,6 +101,7 @@ impl Reader<'_> {
                 record.kind = RecordKind::Usage;
                 record.request_id = body.request_id;
                 record.usage = Some(body.usage);
+                record.superseded = self.is_superseded(address.transcript, address.seq)?;
                 record.cache_write_tokens = body.cache_write;
                 record.original_usage = body.original.as_deref().map(json).transpose()?;
             }
