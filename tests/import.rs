@@ -525,3 +525,43 @@ fn real_files_import_as_they_were_inspected_and_come_back() {
         }
     }
 }
+
+#[test]
+fn a_file_is_one_source_however_its_path_is_spelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path().join("store.redb")).unwrap();
+    let codec = interchange::codec("chat").unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let path = inner.join("talk.jsonl");
+    std::fs::write(
+        &path,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}\n",
+    )
+    .unwrap();
+    let around = folder.path().join("inner/../inner/./talk.jsonl");
+    assert_eq!(store.import(&path, codec).unwrap().messages, 1);
+    let again = store.import(&around, codec).unwrap();
+    assert_eq!(
+        (again.messages, again.path),
+        (0, around.display().to_string())
+    );
+    assert_eq!(store.sources().unwrap().len(), 1);
+    #[cfg(unix)]
+    {
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&inner, &link).unwrap();
+        let report = store.import(link.join("talk.jsonl"), codec).unwrap();
+        assert_eq!(report.messages, 0);
+        assert_eq!(store.sources().unwrap().len(), 1);
+    }
+    // Grown, and named the other way: one file still, the newest of which counts.
+    let more = "{\"messages\":[{\"role\":\"user\",\"content\":\"b\"}]}\n";
+    std::fs::write(
+        &path,
+        [&std::fs::read(&path).unwrap(), more.as_bytes()].concat(),
+    )
+    .unwrap();
+    assert_eq!(store.import(&around, codec).unwrap().messages, 1);
+    assert_eq!(store.all_originals().unwrap().len(), 1);
+}

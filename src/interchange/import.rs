@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::codec::Codec;
@@ -26,7 +26,7 @@ impl Store {
     /// Imports a file: its rows, and its bytes as they are.
     ///
     /// All of it is there once this returns, and nothing of it if it fails or the process dies. A second import adds
-    /// nothing; that of a file which has grown adds what is new in it. Damage in the file is reported and is no error.
+    /// nothing, however the path is spelled; that of a file which has grown adds what is new in it. Damage in the file is reported and is no error.
     /// One import runs at a time; readers and other writers go on meanwhile.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Store {
         }
         let file = File::open(path).map_err(|error| failed(path, error))?;
         let reading = Reading::Anew {
-            path: path.display().to_string(),
+            path: self.whole_path(path)?.display().to_string(),
             codec_version: codec.version(),
         };
         self.import_source(path, Watched { file, progress }, codec, true, reading)
@@ -95,6 +95,23 @@ impl Store {
         self.import_source(path.as_ref(), input, codec, false, reading(codec))
     }
 
+    /// By what the file at `path` is known: the name of its folder from the root on, with no link in it, and its own. A store
+    /// that knows the file under the path as it is goes on with that.
+    fn whole_path(&self, path: &Path) -> Result<PathBuf> {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(path.to_owned());
+        };
+        if self.has_source_at(&path.display().to_string())? {
+            return Ok(path.to_owned());
+        }
+        let folder = match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        };
+        let whole = folder.canonicalize().map_err(|error| failed(path, error))?;
+        Ok(whole.join(name))
+    }
+
     fn import_source(
         &self,
         path: &Path,
@@ -106,6 +123,11 @@ impl Store {
         if codec.restores() {
             return native::restore(self, path, input);
         }
+        let whole = if companions {
+            self.whole_path(path)?
+        } else {
+            path.to_owned()
+        };
         let import = self.begin_import(reading)?;
         let chunks = RefCell::new(ChunkWriter::new(&import));
         let failure = RefCell::new(None);
@@ -114,7 +136,7 @@ impl Store {
             chunks: &chunks,
             failure: &failure,
         };
-        let mut source = Source::new(path, tee);
+        let mut source = Source::new(&whole, tee);
         if companions {
             source = source.with_companions();
         }
@@ -136,14 +158,15 @@ impl Store {
             return Err(error);
         }
         read?;
-        let name = path.display().to_string();
-        let mut report = FileReport::of(name.clone(), codec.name(), &counts);
+        let mut report = FileReport::of(path.display().to_string(), codec.name(), &counts);
         report.compactions = sink.compactions;
         report.lossy += sink.lossy;
         report.sessions = sink.sessions_told;
-        let text = chunks
-            .into_inner()
-            .finish(name, codec.name(), codec.version())?;
+        let text = chunks.into_inner().finish(
+            whole.display().to_string(),
+            codec.name(),
+            codec.version(),
+        )?;
         let added = sink.import.publish(Some(text))?;
         report.messages = added.rows;
         report.duplicates = added.duplicates;

@@ -288,6 +288,12 @@ impl Store {
         self.sources_where(session, |_| true)
     }
 
+    /// Whether a file was imported from this path.
+    pub(crate) fn has_source_at(&self, path: &str) -> Result<bool> {
+        self.engine
+            .read(|reader| Ok(reader.source_at(path)?.is_some()))
+    }
+
     /// The files that one generation of a session was imported from.
     pub(crate) fn sources_of_generation(&self, session: &SessionRef) -> Result<Vec<SourceInfo>> {
         self.sources_where(session, |generation| generation == session.generation)

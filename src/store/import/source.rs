@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 pub struct SourceInfo {
     /// Its number in this store.
     pub id: u64,
-    /// The path that it was imported from.
+    /// The path that it was imported from: the folder's name from the root on, without links, and the file's.
     pub path: String,
     /// The format that it was read as.
     pub format: String,
