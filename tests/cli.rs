@@ -863,3 +863,54 @@ fn real_files_go_in_and_are_shown() {
     assert_eq!(again.last().unwrap()["messages"], 0);
     assert_eq!(desk.json(&["spend", "--json"]), total);
 }
+
+#[test]
+fn a_file_that_tells_of_no_session_of_the_named_format_is_refused() {
+    let desk = Desk::new();
+    let files = [
+        format!("{SESSION}.jsonl"),
+        "rollout-2026-08-04T16-20-00-0198a6d1-40c2-7d11-b6f3-5e0a4c9d7b02.jsonl".to_owned(),
+        "questions.jsonl".to_owned(),
+    ];
+    for (at, format) in ["claude-code", "codex", "chat"].iter().enumerate() {
+        for (of, file) in files.iter().enumerate() {
+            let path = sample().join(file);
+            let imported = desk.run(&["import", "--from", format, path.to_str().unwrap()]);
+            assert_eq!(status(&imported), i32::from(at != of), "{format} {file}");
+            assert_eq!(stderr(&imported).contains("kept as a source"), at != of);
+        }
+    }
+    assert_eq!(desk.json(&["sessions", "--json"]).len(), 4);
+    // A second import of what is known is no refusal.
+    let path = sample().join(&files[0]);
+    desk.text(&["import", "--from", "claude-code", path.to_str().unwrap()]);
+}
+
+#[test]
+fn an_export_says_where_it_has_to_go_and_what_is_not_in_it() {
+    let desk = Desk::with_sample();
+    let file = desk.path("all.jsonl");
+    for format in ["classic", "record-log", "checkpoint"] {
+        for output in [vec![], vec!["-o", file.to_str().unwrap()]] {
+            let mut args = vec!["export", "--all", "--to", format];
+            args.extend(output);
+            let refused = desk.run(&args);
+            assert_eq!(status(&refused), 1, "{format}");
+            assert!(refused.stdout.is_empty() && !file.exists(), "{format}");
+            assert!(stderr(&refused).contains("-o DIR"), "{}", stderr(&refused));
+        }
+        let folder = desk.path(format);
+        let output = desk.run(&[
+            "export",
+            "--all",
+            "--to",
+            format,
+            "-o",
+            &format!("{}/", folder.display()),
+        ]);
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        assert!(!stderr(&output).contains("left out"), "{}", stderr(&output));
+    }
+    let output = desk.run(&["export", SESSION, "--to", "markdown"]);
+    assert!(stderr(&output).contains("left out"), "{}", stderr(&output));
+}

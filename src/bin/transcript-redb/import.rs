@@ -41,11 +41,18 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
         };
         match imported {
             Ok(report) => {
-                if report.is_barren() {
+                // Records of another format can look like those of the one that was named, and tell of no session.
+                let named = args.from != "auto";
+                let what = match (report.is_barren(), named && report.sessions == 0) {
+                    (true, _) => Some("record"),
+                    (false, true) => Some("session"),
+                    (false, false) => None,
+                };
+                if let Some(what) = what {
                     barren = true;
                     bar.suspend(|| {
                         complain(&format!(
-                            "{}: no record of {} is in it; it is kept as a source",
+                            "{}: no {what} of {} is in it; it is kept as a source",
                             path.display(),
                             codec.name()
                         ));
