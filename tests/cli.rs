@@ -125,9 +125,9 @@ fn refused(output: &Output, code: i32, says: &[&str]) {
 fn the_sample_is_imported_listed_shown_and_summed() {
     let desk = Desk::new();
     let imported = desk.text(&["import", sample().to_str().unwrap()]);
-    assert!(imported.contains("Added 30 messages and 5 sessions from 4 files."));
+    assert!(imported.contains("Added 39 messages and 6 sessions from 5 files, $0.0184"));
     let sessions = desk.text(&["sessions"]);
-    assert_eq!(sessions.lines().count(), 5, "{sessions}");
+    assert_eq!(sessions.lines().count(), 6, "{sessions}");
     assert!(sessions.contains("The nightly build fails"));
     assert!(!sessions.contains("Find date arithmetic"));
     assert!(
@@ -148,7 +148,7 @@ fn the_sample_is_imported_listed_shown_and_summed() {
     );
     let spend = desk.text(&["spend", "--by", "model"]);
     assert!(spend.contains("claude-sample-4") && spend.contains("total"));
-    assert!(desk.text(&["stats"]).contains("4 imported files"));
+    assert!(desk.text(&["stats"]).contains("5 imported files"));
     assert!(desk.text(&["compact"]).starts_with("Packed "));
     assert_eq!(
         shown,
@@ -213,14 +213,14 @@ fn what_files_tell_of_a_session_and_a_record_is_shown() {
 fn programs_get_the_same_as_json() {
     let desk = Desk::with_sample();
     let sessions = desk.json(&["sessions", "--json", "--children"]);
-    assert_eq!(sessions.len(), 5);
+    assert_eq!(sessions.len(), 6);
     let of = |key: &str| sessions.iter().find(|it| it["session_key"] == key).unwrap();
     assert_eq!(of(SESSION)["messages"], 15);
     assert_eq!(of("a41f09c2")["parent_stem"], of(SESSION)["stem"]);
     assert_eq!(desk.json(&["sessions", "--json", "--limit", "2"]).len(), 2);
     let of_thread = desk.json(&["sessions", "--json", "--thread", SESSION]);
     assert_eq!(of_thread.len(), 1);
-    assert_eq!(desk.json(&["threads", "--json"]).len(), 4);
+    assert_eq!(desk.json(&["threads", "--json"]).len(), 5);
     let display = desk.json(&["show", SESSION, "--json"]);
     assert_eq!(display.len(), 15);
     let model = desk.json(&["show", SESSION, "--json", "--view", "model", "--limit", "1"]);
@@ -235,12 +235,14 @@ fn programs_get_the_same_as_json() {
             .contains("The nightly build fails")
     );
     let by_model = desk.json(&["spend", "--json", "--by", "model"]);
-    assert_eq!(by_model[1]["model"], "gpt-sample-5");
-    assert_eq!(by_model[1]["input_tokens"], 10_350);
+    assert_eq!(by_model[1]["model"], "fern-2");
+    assert_eq!(by_model[1]["cost_usd"], 0.0184);
+    assert_eq!(by_model[2]["model"], "gpt-sample-5");
+    assert_eq!(by_model[2]["input_tokens"], 10_350);
     let total = desk.json(&["spend", "--json"]);
-    assert_eq!(total[0]["turns"], 10);
+    assert_eq!(total[0]["turns"], 11);
     assert_eq!(total[0]["unpriced_turns"], 10);
-    assert_eq!(desk.json(&["stats", "--json"])[0]["sources"], 4);
+    assert_eq!(desk.json(&["stats", "--json"])[0]["sources"], 5);
     assert!(desk.json(&["compact", "--json"])[0]["allocated_after"].is_u64());
 }
 
@@ -250,7 +252,7 @@ fn an_import_reports_each_file_and_a_second_one_adds_nothing() {
     let sample = sample();
     let import = ["import", "--json", sample.to_str().unwrap()];
     let first = desk.json(&import);
-    assert_eq!(first.len(), 5);
+    assert_eq!(first.len(), 6);
     let mut keys: Vec<_> = first[0].as_object().unwrap().keys().cloned().collect();
     keys.sort();
     let mut named = [
@@ -276,8 +278,8 @@ fn an_import_reports_each_file_and_a_second_one_adds_nothing() {
     named.sort_unstable();
     assert_eq!(keys, named);
     assert_eq!(
-        (&first[4]["messages"], &first[4]["sessions"]),
-        (&30.into(), &5.into())
+        (&first[5]["messages"], &first[5]["sessions"]),
+        (&39.into(), &6.into())
     );
     let again = desk.json(&import);
     for report in &again {
@@ -285,7 +287,7 @@ fn an_import_reports_each_file_and_a_second_one_adds_nothing() {
             assert_eq!(report[key], 0, "{key}");
         }
     }
-    assert_eq!(again[4]["sessions"], 0);
+    assert_eq!(again[5]["sessions"], 0);
 }
 
 #[test]
@@ -393,13 +395,13 @@ fn files_without_a_format_or_a_record_are_refused_and_the_others_go_in() {
     let output = desk.run(&["import", "--json", &notes, sample().to_str().unwrap()]);
     assert_eq!(status(&output), 1);
     let lines = json_lines(&stdout(&output));
-    assert_eq!(lines[4]["messages"], 30);
-    assert_eq!(lines[4]["failed"][0]["path"], notes);
+    assert_eq!(lines[5]["messages"], 39);
+    assert_eq!(lines[5]["failed"][0]["path"], notes);
     // Named, it is kept as a source, and said to hold nothing.
     let output = desk.run(&["import", "--from", "chat", &notes]);
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("no record"));
-    assert_eq!(desk.json(&["stats", "--json"])[0]["sources"], 5);
+    assert_eq!(desk.json(&["stats", "--json"])[0]["sources"], 6);
 }
 
 #[test]
@@ -782,7 +784,7 @@ fn markdown_is_one_document_a_session_in_a_folder() {
         "-o",
         folder.to_str().unwrap(),
     ]);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 5);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 6);
 }
 
 #[test]
@@ -909,7 +911,9 @@ fn an_export_says_where_it_has_to_go_and_what_is_not_in_it() {
             &format!("{}/", folder.display()),
         ]);
         assert_eq!(status(&output), 0, "{}", stderr(&output));
-        assert!(!stderr(&output).contains("left out"), "{}", stderr(&output));
+        // One file of the sample knows what its run cost.
+        let left_out = stderr(&output).contains("1 usage left out");
+        assert_eq!(left_out, format == "record-log", "{}", stderr(&output));
     }
     let output = desk.run(&["export", SESSION, "--to", "markdown"]);
     assert!(stderr(&output).contains("left out"), "{}", stderr(&output));
