@@ -40,9 +40,9 @@ pub enum Error {
     Stale {
         /// The stem of the transcript.
         stem: String,
-        /// How many rows the caller's baseline has.
+        /// How many rows the caller's baseline has; of a head token, its sequence.
         expected: usize,
-        /// How many rows the live context has.
+        /// How many rows the live context has; of a head token, the sequence of the head.
         found: usize,
     },
     /// Another live handle holds the slot of this generation and has not written it yet.

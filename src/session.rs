@@ -50,7 +50,8 @@ impl SessionRef {
     /// Generation 0 of the sub-agent session with this key under `parent`.
     ///
     /// The child belongs to exactly the generation of the parent that is given; of the parent's generation the child
-    /// keeps what its ancestors' stems say, and nothing else.
+    /// keeps what its ancestors' stems say, and nothing else. The parent need not be written, then or ever: the child's thread
+    /// is the one that its parent names, and until that is written the one that its own header names.
     pub fn child_of(parent: &Self, child_key: impl Into<String>) -> Self {
         let mut ancestors = parent.ancestors.clone();
         ancestors.push(parent.session_id());

@@ -104,9 +104,10 @@ impl Store {
         if self.has_source_at(&path.display().to_string())? {
             return Ok(path.to_owned());
         }
-        let folder = match folder.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => folder,
+        let folder = if folder.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            folder
         };
         let whole = folder.canonicalize().map_err(|error| failed(path, error))?;
         Ok(whole.join(name))

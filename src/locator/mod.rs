@@ -47,6 +47,9 @@ pub trait TranscriptRead: Send + Sync {
     /// To page backwards, give the sequence of the first record of a page as the next `before`. Appends never change
     /// the sequence of a record. `None` if the transcript was never written.
     ///
+    /// A compaction is one record, whatever the number of rows in its replacement, all of which it holds; a `limit` of 0
+    /// gives none.
+    ///
     /// The provided method reads the whole display and takes a record's place in it as its sequence.
     fn read_display_before(
         &self,

@@ -147,6 +147,10 @@ impl Store {
     }
 
     /// The records of all generations of a session, oldest first: each record once. Any generation may be given.
+    ///
+    /// From the other end ([`rev`](Iterator::rev)) it is what a host pages back through: rows that a compaction or a
+    /// generation kept come once, where they were first stored. Of one generation, with its compactions,
+    /// [`read_display_before`](crate::TranscriptRead::read_display_before) gives pages.
     pub fn session_records(&self, session: &SessionRef) -> Result<RecordIter> {
         let base = session.base_stem();
         self.engine.read_of(&base, |reader| {
@@ -192,13 +196,15 @@ impl Store {
 
     /// Appends the rows of a turn to the head that `token` names, and names the head after it.
     ///
-    /// The fast path for a host that keeps the token instead of message lists: nothing is compared but the token. Rows
+    /// The fast path for a host that keeps the token instead of message lists: nothing is compared but the token. A session
+    /// begins with a write through a handle ([`open_session`](crate::TranscriptLocator::open_session)), which knows its header;
+    /// [`head`](Self::head) then gives the first token. Rows
     /// are stamped as in [`append_turn`](crate::TranscriptHistory::append_turn). Without rows nothing is written.
     ///
     /// # Errors
     ///
-    /// [`Error::Stale`](crate::Error::Stale) if anything was written since the token was given (`expected` and `found`
-    /// are sequences); [`Error::Sealed`](crate::Error::Sealed) if the generation has a successor.
+    /// [`Error::Stale`](crate::Error::Stale) if anything was written since the token was given, where `expected` and
+    /// `found` are not numbers of rows but the sequences of the token and of the head; ask [`head`](Self::head) again; [`Error::Sealed`](crate::Error::Sealed) if the generation has a successor.
     pub fn append_rows(
         &self,
         session: &SessionRef,

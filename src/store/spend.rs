@@ -31,9 +31,9 @@ pub struct SpendQuery {
     pub provider: Option<String>,
     /// Only this model.
     pub model: Option<String>,
-    /// Only usage from this UTC hour on, counted from the Unix epoch.
+    /// Only usage from this UTC hour on: a Unix time in seconds divided by 3600, rounded down.
     pub since_hour: Option<i64>,
-    /// Only usage before this UTC hour.
+    /// Only usage before this UTC hour, counted likewise.
     pub until_hour: Option<i64>,
     /// One row for each combination of these that has usage; one row in all if empty, none if there is no usage.
     pub group_by: Vec<SpendGroup>,
@@ -76,7 +76,7 @@ pub struct SpendRow {
     pub model: Option<String>,
     /// Where the cost comes from; the inner None is a record that does not say.
     pub source: Option<Option<UsageCostSource>>,
-    /// The UTC hour, counted from the Unix epoch; of a day its first.
+    /// The UTC hour: a Unix time in seconds divided by 3600; of a day its first.
     pub hour: Option<i64>,
     /// Usages counted.
     pub turns: u64,

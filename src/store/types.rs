@@ -202,7 +202,8 @@ pub struct ThreadSummary {
     pub sessions: u64,
     /// Messages and partials stored in its root sessions.
     pub messages: u64,
-    /// Last write of a root session, RFC 3339.
+    /// Last write of a root session, RFC 3339, by the store's clock (of an import by the times in the file), whatever headers
+    /// say.
     pub updated: String,
     /// What it cost, sub-agents included.
     pub spend: ThreadSpend,

@@ -83,7 +83,8 @@ pub struct ThreadSpend {
     pub root: TranscriptSpend,
     /// Of its sub-agents: by archetype, the spend and the number of runs. What a spend says of the last turn is 0 here.
     pub subagents: BTreeMap<String, (TranscriptSpend, usize)>,
-    /// When the newest root was last changed, by its header.
+    /// When the newest root was last changed, as the host's header says; when it was last written, the store knows
+    /// ([`ThreadSummary::updated`](crate::ThreadSummary::updated)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<String>,
     /// Whether the thread has any root transcript.
