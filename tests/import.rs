@@ -565,3 +565,116 @@ fn a_file_is_one_source_however_its_path_is_spelled() {
     assert_eq!(store.import(&around, codec).unwrap().messages, 1);
     assert_eq!(store.all_originals().unwrap().len(), 1);
 }
+
+/// A Codex rollout: headers, and turns with what had been used in all by their ends.
+fn rollout(ids: &[&str], turns: &[(u32, u32)], minute: u32) -> String {
+    let mut text = String::new();
+    for (at, id) in ids.iter().enumerate() {
+        let from = ids.get(at + 1);
+        let from = from.map_or_else(String::new, |from| format!(r#","forked_from_id":"{from}""#));
+        text.push_str(&format!(
+            r#"{{"timestamp":"2026-05-01T10:{minute:02}:00Z","type":"session_meta","payload":{{"id":"{id}","timestamp":"2026-05-01T10:{minute:02}:00Z"{from}}}}}"#
+        ));
+        text.push('\n');
+    }
+    for (turn, total) in turns {
+        let at = format!(r#""timestamp":"2026-05-01T10:{minute:02}:{turn:02}Z""#);
+        for (role, kind) in [("user", "input_text"), ("assistant", "output_text")] {
+            text.push_str(&format!(
+                r#"{{{at},"type":"response_item","payload":{{"type":"message","role":"{role}","content":[{{"type":"{kind}","text":"{role} {turn}"}}]}}}}"#
+            ));
+            text.push('\n');
+        }
+        text.push_str(&format!(
+            r#"{{{at},"type":"event_msg","payload":{{"type":"token_count","info":{{"total_token_usage":{{"input_tokens":{total},"output_tokens":{}}}}}}}}}"#,
+            total / 10
+        ));
+        text.push('\n');
+    }
+    text
+}
+
+/// All orders of so many things.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for order in orders(count - 1) {
+        for at in 0..count {
+            let mut longer = order.clone();
+            longer.insert(at, count - 1);
+            all.push(longer);
+        }
+    }
+    all
+}
+
+#[test]
+fn what_a_fork_inherits_is_its_parents_whichever_is_imported_first() {
+    let files = [
+        rollout(&["p"], &[(1, 100), (2, 200), (3, 300)], 0),
+        // Forked behind the second turn, and from that one behind the fourth.
+        rollout(&["c", "p"], &[(1, 100), (2, 200), (4, 230)], 10),
+        rollout(
+            &["g", "c", "p"],
+            &[(1, 100), (2, 200), (4, 230), (5, 280)],
+            20,
+        ),
+    ];
+    let codex = interchange::codec("codex").unwrap();
+    for order in orders(files.len()) {
+        let store = Store::in_memory().unwrap();
+        for at in &order {
+            let text = files[*at].as_bytes();
+            store
+                .import_from(format!("{at}.jsonl"), text, codex)
+                .unwrap();
+        }
+        // Imported again, nothing moves.
+        for at in &order {
+            let text = files[*at].as_bytes();
+            store
+                .import_from(format!("{at}.jsonl"), text, codex)
+                .unwrap();
+        }
+        for (thread, input, messages) in [("p", 300, 6), ("c", 30, 6), ("g", 50, 8)] {
+            let told = store.locator().thread_spend(thread).unwrap();
+            assert_eq!(told.root.input_tokens, input, "{thread} in {order:?}");
+            assert_eq!(told.root.output_tokens, input / 10, "{thread} in {order:?}");
+            let walked = transcript_redb::spend::thread_spend_in(&store.locator(), thread).unwrap();
+            assert_eq!(walked.root.input_tokens, input, "{thread} in {order:?}");
+            let summary = store.sessions_matching(&SessionQuery {
+                thread: Some(thread.to_owned()),
+                ..SessionQuery::default()
+            });
+            assert_eq!(
+                summary.unwrap()[0].messages,
+                messages,
+                "{thread} in {order:?}"
+            );
+        }
+        let all = store.spend(SpendQuery::default()).unwrap();
+        assert_eq!(all[0].input_tokens, 380, "{order:?}");
+    }
+}
+
+#[test]
+fn a_copy_of_a_session_spends_nothing_whichever_is_imported_first() {
+    // Times, ids and usages are the same in both; only the session's id differs. The copy goes on.
+    for order in orders(2) {
+        let store = Store::in_memory().unwrap();
+        for at in &order {
+            let (session, count) = [("a", 10), ("b", 14)][*at];
+            import(
+                &store,
+                &format!("{session}.jsonl"),
+                lines(session, count).as_bytes(),
+            );
+        }
+        let of = |thread: &str| store.locator().thread_spend(thread).unwrap().root;
+        let (first, copy) = (of("a"), of("b"));
+        // Lines 2, 4 and 6, 8 and 10 tell of three calls, which the copy repeats, 12 and 14 of one more.
+        assert_eq!((first.turns, copy.turns), (3, 1), "{order:?}");
+    }
+}

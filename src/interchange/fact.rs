@@ -220,7 +220,7 @@ pub enum CallId {
 }
 
 /// What a call of a provider cost, as one record tells of it. Of several with one id, the one with the largest output
-/// counts; of equal ones it makes no difference which.
+/// counts; of equal ones that of the session whose header says that it was created first, whichever was imported first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallFact {
     /// The session that it is spent in.

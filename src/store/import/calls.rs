@@ -5,7 +5,7 @@ use super::step::{Adjusted, CallGroup, CallSlot, ImportStep, SettledCalls, Stage
 use super::{Import, ImportCall, Reading, RepeatKey, STEP_BYTES, step};
 use crate::store::origin::Imported;
 use crate::store::record::{self, Body, UsageBody};
-use crate::{Result, TurnUsage};
+use crate::{Result, TranscriptMeta, TurnUsage};
 
 /// A slot for a usage whose record is not stored yet.
 pub(super) fn slot(call: &ImportCall) -> CallSlot {
@@ -20,6 +20,12 @@ pub(super) fn slot(call: &ImportCall) -> CallSlot {
         cost_usd: usage.usage.cost_usd,
         at: None,
     }
+}
+
+/// When a session began; those that do not say come last.
+fn began(meta: &TranscriptMeta) -> i64 {
+    let created = meta.created.parse::<jiff::Timestamp>();
+    created.map_or(i64::MAX, |created| created.as_microsecond())
 }
 
 /// What is known of calls after the import.
@@ -79,7 +85,10 @@ impl Import<'_> {
                             .map(|(_, slot)| slot)
                     }
                 };
-                if held.is_some_and(|held| !slot.outweighs(held)) {
+                if let Some(held) = held
+                    && !slot.outweighs(held)
+                    && (held.outweighs(&slot) || !self.precedes(&call, held)?)
+                {
                     continue;
                 }
                 let at = self.time(&call.usage.ts);
@@ -132,6 +141,28 @@ impl Import<'_> {
             settled.push(key, group);
         }
         Ok(settled)
+    }
+
+    /// Whether a call is told of by a session that began before the one that holds it: of sessions that tell the same of it,
+    /// as a fork does of what it inherits, the first has spent it, whichever was imported first.
+    fn precedes(&self, call: &ImportCall, held: &CallSlot) -> Result<bool> {
+        let Some(open) = self.sessions.get(call.session) else {
+            return Ok(false);
+        };
+        if open.transcript == held.transcript {
+            return Ok(false);
+        }
+        let own = (began(&open.head.meta), open.session.stem.clone());
+        let known = self.by_transcript.get(&held.transcript);
+        let other = match known.and_then(|index| self.sessions.get(*index)) {
+            Some(other) => (began(&other.head.meta), other.session.stem.clone()),
+            None => self.engine.read(|reader| {
+                let transcript = reader.transcript(held.transcript)?;
+                let (session, began) = (transcript.birth.session, began(&transcript.head.meta));
+                Ok((began, reader.stem_of(session, 0)?))
+            })?,
+        };
+        Ok(own.1 != other.1 && own < other)
     }
 
     /// Puts what was settled into the store, if it is much.
