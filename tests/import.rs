@@ -7,6 +7,7 @@
     reason = "a panic is how a test fails"
 )]
 
+use std::fmt::Write as _;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
@@ -572,24 +573,15 @@ fn rollout(ids: &[&str], turns: &[(u32, u32)], minute: u32) -> String {
     for (at, id) in ids.iter().enumerate() {
         let from = ids.get(at + 1);
         let from = from.map_or_else(String::new, |from| format!(r#","forked_from_id":"{from}""#));
-        text.push_str(&format!(
-            r#"{{"timestamp":"2026-05-01T10:{minute:02}:00Z","type":"session_meta","payload":{{"id":"{id}","timestamp":"2026-05-01T10:{minute:02}:00Z"{from}}}}}"#
-        ));
-        text.push('\n');
+        writeln!(text, r#"{{"timestamp":"2026-05-01T10:{minute:02}:00Z","type":"session_meta","payload":{{"id":"{id}","timestamp":"2026-05-01T10:{minute:02}:00Z"{from}}}}}"#).unwrap();
     }
     for (turn, total) in turns {
         let at = format!(r#""timestamp":"2026-05-01T10:{minute:02}:{turn:02}Z""#);
         for (role, kind) in [("user", "input_text"), ("assistant", "output_text")] {
-            text.push_str(&format!(
-                r#"{{{at},"type":"response_item","payload":{{"type":"message","role":"{role}","content":[{{"type":"{kind}","text":"{role} {turn}"}}]}}}}"#
-            ));
-            text.push('\n');
+            writeln!(text, r#"{{{at},"type":"response_item","payload":{{"type":"message","role":"{role}","content":[{{"type":"{kind}","text":"{role} {turn}"}}]}}}}"#).unwrap();
         }
-        text.push_str(&format!(
-            r#"{{{at},"type":"event_msg","payload":{{"type":"token_count","info":{{"total_token_usage":{{"input_tokens":{total},"output_tokens":{}}}}}}}}}"#,
-            total / 10
-        ));
-        text.push('\n');
+        writeln!(text, r#"{{{at},"type":"event_msg","payload":{{"type":"token_count","info":{{"total_token_usage":{{"input_tokens":{total},"output_tokens":{}}}}}}}}}"#,
+            total / 10).unwrap();
     }
     text
 }
