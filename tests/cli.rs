@@ -546,7 +546,7 @@ fn money_is_shown_with_where_it_is_known_from() {
         .map(|it| it["source"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["charged", "estimated", "unpriced"]);
-    assert!(desk.text(&["sessions"]).contains("$1,234.50 charged"));
+    assert!(desk.text(&["sessions"]).contains("$1,234.5000 charged"));
     let since = desk.json(&["spend", "--json", "--since", "2026-03-02"]);
     assert_eq!(since[0]["turns"], 1);
     let until = desk.json(&["spend", "--json", "--until", "2026-03-01T23:00:00Z"]);
@@ -917,4 +917,88 @@ fn an_export_says_where_it_has_to_go_and_what_is_not_in_it() {
     }
     let output = desk.run(&["export", SESSION, "--to", "markdown"]);
     assert!(stderr(&output).contains("left out"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_that_never_was_a_store_is_said_to_be_none_and_is_left_alone() {
+    let desk = Desk::new();
+    let notes = desk.write("notes.md", "# Notes\n\nNot a store.\n");
+    for args in [
+        ["stats"].as_slice(),
+        &["compact"],
+        &["import", sample().to_str().unwrap()],
+    ] {
+        let output = desk.run(&[args, &["--db", &notes]].concat());
+        assert_eq!(status(&output), 1);
+        let told = stderr(&output);
+        assert!(told.contains("is not a transcript store"), "{told}");
+        assert!(
+            told.contains("--db") && !told.contains("corrupted"),
+            "{told}"
+        );
+    }
+    let text = std::fs::read_to_string(&notes).unwrap();
+    assert_eq!(text, "# Notes\n\nNot a store.\n");
+}
+
+#[test]
+fn spend_is_split_by_several_things_at_once_and_sums_to_the_total() {
+    let desk = Desk::with_sample();
+    let total = &desk.json(&["spend", "--json"])[0];
+    let of_threads = desk.json(&["threads", "--json"]);
+    for by in [
+        vec!["thread"],
+        vec!["session"],
+        vec!["thread,model"],
+        vec!["session", "day", "source"],
+        vec!["agent", "agent,hour"],
+    ] {
+        let mut args = vec!["spend", "--json"];
+        for by in &by {
+            args.extend(["--by", by]);
+        }
+        let lines = desk.json(&args);
+        for key in [
+            "turns",
+            "input_tokens",
+            "output_tokens",
+            "cached_input_tokens",
+        ] {
+            let sum: u64 = lines.iter().map(|line| line[key].as_u64().unwrap()).sum();
+            assert_eq!(sum, total[key].as_u64().unwrap(), "{by:?} {key}");
+        }
+        let cost: f64 = lines
+            .iter()
+            .map(|line| line["cost_usd"].as_f64().unwrap())
+            .sum();
+        assert!((cost - 0.0184).abs() < 1e-12, "{by:?}");
+        let mut names: Vec<String> = lines
+            .iter()
+            .map(|line| {
+                let by = by.iter().flat_map(|by| by.split(','));
+                by.map(|by| line[by].as_str().unwrap()).collect()
+            })
+            .collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), lines.len(), "{by:?}: each once");
+    }
+    for line in desk.json(&["spend", "--json", "--by", "thread"]) {
+        let thread = of_threads
+            .iter()
+            .find(|it| it["thread_id"] == line["thread"]);
+        let root = &thread.unwrap()["spend"]["root"]["input_tokens"];
+        // The sub-agents of the sample are one thread's.
+        assert!(line["input_tokens"].as_u64() >= root.as_u64());
+    }
+    let table = desk.text(&["spend", "--by", "session,model"]);
+    assert!(table.starts_with("SESSION"), "{table}");
+    assert!(
+        table.contains(SESSION) && table.contains("a41f09c2"),
+        "{table}"
+    );
+    assert!(
+        table.lines().last().unwrap().starts_with("total"),
+        "{table}"
+    );
 }

@@ -186,9 +186,9 @@ pub struct Spend {
     /// Only this thread, its sub-agents included
     #[arg(long, value_name = "ID")]
     pub thread: Option<String>,
-    /// One line for each
-    #[arg(long, value_enum)]
-    pub by: Option<By>,
+    /// One line for each; of several, such as `thread,model`, one line for each combination
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub by: Vec<By>,
     /// Only from this hour on: a date, a time, or how long ago, such as 7d
     #[arg(long, value_name = "T")]
     pub since: Option<String>,
@@ -202,6 +202,10 @@ pub struct Spend {
 /// By what spend is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
+    /// The thread, its sub-agents included
+    Thread,
+    /// The session, without its sub-agents
+    Session,
     /// The agent's name
     Agent,
     /// The model

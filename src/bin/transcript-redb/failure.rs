@@ -85,6 +85,13 @@ pub fn explain(error: &Error) -> String {
                 path.display()
             )
         }
+        // Nothing of it is damaged: it is another file.
+        Error::Corrupted { what, at } if what.ends_with(NOT_A_STORE) => {
+            format!("{what} ({at}); name the store with --db")
+        }
         error => error.to_string(),
     }
 }
+
+/// What the library says of files that never were a store.
+const NOT_A_STORE: &str = "the file is not a transcript store";

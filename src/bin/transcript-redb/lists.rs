@@ -10,7 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::select;
 use crate::table::Table;
-use crate::text::{count, spend_cost};
+use crate::text::{count, decimals, spend_cost};
 
 /// `sessions`
 pub fn sessions(
@@ -45,6 +45,7 @@ pub fn sessions(
         &[7, 6],
     )
     .spare(&[2, 5]);
+    let money = decimals(sessions.iter().map(|session| &session.spend));
     for (session, handle) in sessions.iter().zip(handles) {
         let mut title = select::title(session);
         if session.subagent {
@@ -57,7 +58,7 @@ pub fn sessions(
             count(session.messages),
             count(session.spend.input_tokens),
             count(session.spend.output_tokens),
-            spend_cost(&session.spend),
+            spend_cost(&session.spend, money),
             title,
         ]);
     }
@@ -113,17 +114,18 @@ pub fn threads(database: &Database, args: &Json, output: &mut Output) -> Result<
         &[8, 0],
     )
     .spare(&[3, 6, 4]);
-    for thread in &threads {
-        let (sum, runs) = whole(thread);
+    let sums: Vec<_> = threads.iter().map(whole).collect();
+    let money = decimals(sums.iter().map(|(sum, _)| sum));
+    for (thread, (sum, runs)) in threads.iter().zip(&sums) {
         table.row([
             thread.thread_id.clone(),
             output.time(&thread.updated, false),
             count(thread.sessions),
-            count(runs),
+            count(*runs),
             count(thread.messages),
             count(sum.input_tokens),
             count(sum.output_tokens),
-            spend_cost(&sum),
+            spend_cost(sum, money),
             thread.title.clone().unwrap_or_default(),
         ]);
     }

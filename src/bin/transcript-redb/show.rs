@@ -14,7 +14,7 @@ use crate::args::{Database, Show, View};
 use crate::failure::{Failure, Outcome};
 use crate::output::{ASSISTANT, BAD, DIM, Output, TOOL, USER};
 use crate::select;
-use crate::text::{count, cut, many, safe, safe_line, source_name, spend_cost};
+use crate::text::{count, cut, decimals, many, safe, safe_line, source_name, spend_cost};
 
 /// Lines of a tool's result that are shown without `--full`.
 const RESULT_LINES: usize = 8;
@@ -162,7 +162,7 @@ fn header(summary: &SessionSummary, stem: &str, output: &mut Output) -> io::Resu
             count(spend.input_tokens),
             count(spend.cached_input_tokens),
             count(spend.output_tokens),
-            spend_cost(spend)
+            spend_cost(spend, decimals([spend]))
         ),
     )
 }

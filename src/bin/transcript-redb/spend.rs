@@ -1,6 +1,6 @@
 //! `spend`: tokens and cost, and where the cost is known from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
@@ -11,13 +11,11 @@ use transcript_redb::{SpendGroup, SpendQuery, SpendRow, Store, UsageCostSource};
 use crate::args::{By, Database, Spend, usage};
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::select;
 use crate::table::Table;
-use crate::text::{count, dollars, many, source_name};
+use crate::text::{Decimals, count, dollars, many, source_name};
 
 const SECONDS_AN_HOUR: i64 = 3600;
-
-/// The column of what was written to a cache.
-const WRITTEN: usize = 4;
 
 /// `spend`
 pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Outcome, Failure> {
@@ -29,74 +27,111 @@ pub fn run(database: &Database, args: &Spend, output: &mut Output) -> Result<Out
         ..SpendQuery::default()
     };
     let store = database.read()?;
+    let mut by = args.by.clone();
+    let mut seen = Vec::new();
+    by.retain(|it| {
+        let new = !seen.contains(it);
+        seen.push(*it);
+        new
+    });
     if args.output.json {
-        for line in lines(&store, &query, args.by, &TimeZone::UTC)? {
-            output.json(&line.json(args.by))?;
+        for line in lines(&store, &query, &by, &TimeZone::UTC)? {
+            output.json(&line.json(&by))?;
         }
         return Ok(Outcome::Done);
     }
-    let lines = lines(&store, &query, args.by, &zone)?;
-    let total = self::lines(&store, &query, None, &zone)?;
-    if total.is_empty() {
+    let mut lines = lines(&store, &query, &by, &zone)?;
+    let total = self::lines(&store, &query, &[], &zone)?;
+    let Some(total) = total.into_iter().next() else {
         output.line("Nothing was spent.")?;
         return Ok(Outcome::Done);
-    }
-    // Kinds of cost that there are none of go first.
-    let none = |of: fn(&Line) -> f64| total.iter().all(|line| of(line) == 0.0);
-    // Only imports know what was written to a cache.
-    let written = total.iter().any(|line| line.written > 0);
-    let mut spare = Vec::new();
-    if none(|line| line.charged) {
-        spare.push(6);
-    }
-    if none(|line| line.estimated) {
-        spare.push(7);
-    }
-    spare.extend([4, 3]);
-    let mut headings = vec![
-        heading(args.by),
-        "TURNS",
-        "INPUT",
-        "CACHED",
-        "TO CACHE",
-        "OUTPUT",
-        "CHARGED",
-        "ESTIMATED",
-        "UNPRICED",
-    ];
-    if !written {
-        headings.remove(WRITTEN);
-    }
-    // Where a column stands if that one is left out.
-    let at = |columns: &[usize]| -> Vec<usize> {
-        let kept = columns.iter().filter(|at| written || **at != WRITTEN);
-        kept.map(|at| at - usize::from(!written && *at > WRITTEN))
-            .collect()
     };
-    let mut table =
-        Table::new(&headings, &at(&[1, 2, 3, 4, 5, 6, 7]), &at(&[0, 8])).spare(&at(&spare));
-    if args.by.is_some() {
-        for line in &lines {
-            table.row(line.cells(written));
+    if by.contains(&By::Session) {
+        name_sessions(&store, &by, &mut lines, output)?;
+    }
+    print(&by, &lines, &total, output)?;
+    Ok(Outcome::Done)
+}
+
+/// Sessions by the names that other commands give them.
+fn name_sessions(
+    store: &Store,
+    by: &[By],
+    lines: &mut [Line],
+    output: &Output,
+) -> Result<(), Failure> {
+    let all = select::all(store)?;
+    let handles = select::handles(&all, &all, output.columns().is_none());
+    let stems = all.iter().map(select::base);
+    let names: HashMap<&str, String> = stems.zip(handles).collect();
+    for line in lines {
+        let groups = by.iter().zip(&mut line.names);
+        for (_, name) in groups.filter(|(by, _)| **by == By::Session) {
+            if let Some(handle) = names.get(name.as_str()) {
+                name.clone_from(handle);
+            }
         }
     }
-    for line in &total {
-        table.row(
-            Line {
-                name: "total".to_owned(),
-                ..line.clone()
-            }
-            .cells(written),
-        );
+    Ok(())
+}
+
+fn print(by: &[By], lines: &[Line], total: &Line, output: &mut Output) -> Result<(), Failure> {
+    let mut headings: Vec<&'static str> = by.iter().map(|by| heading(*by)).collect();
+    if headings.is_empty() {
+        headings.push("");
     }
+    let names = headings.len();
+    // Only imports know what was written to a cache.
+    let written = total.written > 0;
+    headings.extend(["TURNS", "INPUT", "CACHED"]);
+    headings.extend(written.then_some("TO CACHE"));
+    headings.extend(["OUTPUT", "CHARGED", "ESTIMATED", "UNPRICED"]);
+    let last = headings.len() - 1;
+    let numbers: Vec<usize> = (names..last).collect();
+    let elastic: Vec<usize> = (0..names).chain([last]).collect();
+    // Kinds of cost that there are none of go first.
+    let mut spare = Vec::new();
+    spare.extend((total.charged == 0.0).then_some(last - 2));
+    spare.extend((total.estimated == 0.0).then_some(last - 1));
+    spare.extend(written.then_some(names + 3));
+    spare.push(names + 2);
+    let mut table = Table::new(&headings, &numbers, &elastic).spare(&spare);
+    let all = || lines.iter().chain([total]);
+    let money = Money {
+        charged: Decimals::of(all().map(|line| line.charged)),
+        estimated: Decimals::of(all().map(|line| line.estimated)),
+    };
+    if !by.is_empty() {
+        for line in lines {
+            let mut line = line.clone();
+            for name in line.names.iter_mut().filter(|name| name.is_empty()) {
+                "(none)".clone_into(name);
+            }
+            table.row(line.cells(written, money));
+        }
+    }
+    let mut total = total.clone();
+    total.names = vec![String::new(); names];
+    if let Some(name) = total.names.first_mut() {
+        "total".clone_into(name);
+    }
+    table.row(total.cells(written, money));
     table.print(output)?;
-    Ok(Outcome::Done)
+    Ok(())
+}
+
+/// The decimals of the columns of money.
+#[derive(Clone, Copy, Debug)]
+struct Money {
+    charged: Decimals,
+    estimated: Decimals,
 }
 
 /// One line of the answer.
 #[derive(Clone, Debug, Default)]
 struct Line {
-    name: String,
+    /// What it is the sum of, in the order of the groups.
+    names: Vec<String>,
     turns: u64,
     input: u64,
     cached: u64,
@@ -115,29 +150,40 @@ struct Line {
 fn lines(
     store: &Store,
     query: &SpendQuery,
-    by: Option<By>,
+    by: &[By],
     zone: &TimeZone,
 ) -> Result<Vec<Line>, Failure> {
-    let group = match by {
-        None => None,
-        Some(By::Agent) => Some(SpendGroup::Agent),
-        Some(By::Model) => Some(SpendGroup::Model),
-        Some(By::Provider) => Some(SpendGroup::Provider),
-        Some(By::Source) => Some(SpendGroup::Source),
-        Some(By::Day) if *zone == TimeZone::UTC => Some(SpendGroup::Day),
-        // Days of other zones begin with other hours.
-        Some(By::Hour | By::Day) => Some(SpendGroup::Hour),
-    };
     let mut query = query.clone();
-    query.group_by = group.into_iter().collect();
+    for by in by {
+        let group = match by {
+            By::Thread => SpendGroup::Thread,
+            By::Session => SpendGroup::Session,
+            By::Agent => SpendGroup::Agent,
+            By::Model => SpendGroup::Model,
+            By::Provider => SpendGroup::Provider,
+            By::Source => SpendGroup::Source,
+            By::Day if *zone == TimeZone::UTC => SpendGroup::Day,
+            // Days of other zones begin with other hours.
+            By::Hour | By::Day => SpendGroup::Hour,
+        };
+        if !query.group_by.contains(&group) {
+            query.group_by.push(group);
+        }
+    }
+    if by.contains(&By::Hour) {
+        // They say the day too.
+        query.group_by.retain(|group| *group != SpendGroup::Day);
+    }
     let sums = store.spend(&query)?;
-    if group != Some(SpendGroup::Source) {
+    if !query.group_by.contains(&SpendGroup::Source) {
         query.group_by.push(SpendGroup::Source);
     }
     let sources = store.spend(&query)?;
-    let mut lines: BTreeMap<Key, Line> = BTreeMap::new();
+    let key_of =
+        |row: &SpendRow| -> Vec<Key> { by.iter().map(|by| key_of(row, *by, zone)).collect() };
+    let mut lines: BTreeMap<Vec<Key>, Line> = BTreeMap::new();
     for row in sums {
-        let line = lines.entry(key_of(&row, by, zone)).or_default();
+        let line = lines.entry(key_of(&row)).or_default();
         line.turns += row.turns;
         line.input += row.input_tokens;
         line.cached += row.cached_input_tokens;
@@ -146,7 +192,7 @@ fn lines(
         line.cost += row.cost_usd;
     }
     for row in sources {
-        let line = lines.entry(key_of(&row, by, zone)).or_default();
+        let line = lines.entry(key_of(&row)).or_default();
         match row.source.flatten() {
             Some(UsageCostSource::Charged) => line.charged += row.cost_usd,
             Some(UsageCostSource::Estimated) => line.estimated += row.cost_usd,
@@ -158,23 +204,25 @@ fn lines(
             }
         }
     }
-    let named = lines
-        .into_iter()
-        .map(|((_, name), line)| Line { name, ..line });
+    let named = lines.into_iter().map(|(keys, line)| Line {
+        names: keys.into_iter().map(|(_, name)| name).collect(),
+        ..line
+    });
     Ok(named.collect())
 }
 
 /// What lines are sorted by, and their name.
 type Key = (i64, String);
 
-fn key_of(row: &SpendRow, by: Option<By>, zone: &TimeZone) -> Key {
+fn key_of(row: &SpendRow, by: By, zone: &TimeZone) -> Key {
     let text = |text: &Option<String>| (0, text.clone().unwrap_or_default());
     match by {
-        None => (0, String::new()),
-        Some(By::Agent) => text(&row.agent),
-        Some(By::Model) => text(&row.model),
-        Some(By::Provider) => text(&row.provider),
-        Some(By::Source) => {
+        By::Thread => text(&row.thread),
+        By::Session => text(&row.session),
+        By::Agent => text(&row.agent),
+        By::Model => text(&row.model),
+        By::Provider => text(&row.provider),
+        By::Source => {
             let source = row.source.flatten();
             let name = source_name(source);
             let order = match source {
@@ -184,7 +232,7 @@ fn key_of(row: &SpendRow, by: Option<By>, zone: &TimeZone) -> Key {
             };
             (order, name.to_owned())
         }
-        Some(by) => {
+        By::Day | By::Hour => {
             let hour = row.hour.unwrap_or_default();
             let begins = hour.saturating_mul(SECONDS_AN_HOUR);
             let Ok(time) = Timestamp::from_second(begins) else {
@@ -203,25 +251,26 @@ fn key_of(row: &SpendRow, by: Option<By>, zone: &TimeZone) -> Key {
     }
 }
 
-fn heading(by: Option<By>) -> &'static str {
+fn heading(by: By) -> &'static str {
     match by {
-        None => "",
-        Some(By::Agent) => "AGENT",
-        Some(By::Model) => "MODEL",
-        Some(By::Provider) => "PROVIDER",
-        Some(By::Source) => "SOURCE",
-        Some(By::Day) => "DAY",
-        Some(By::Hour) => "HOUR",
+        By::Thread => "THREAD",
+        By::Session => "SESSION",
+        By::Agent => "AGENT",
+        By::Model => "MODEL",
+        By::Provider => "PROVIDER",
+        By::Source => "SOURCE",
+        By::Day => "DAY",
+        By::Hour => "HOUR",
     }
 }
 
 impl Line {
-    fn cells(&self, written: bool) -> Vec<String> {
-        let money = |usd: f64| {
+    fn cells(&self, written: bool, money: Money) -> Vec<String> {
+        let shown = |usd: f64, decimals: Decimals| {
             if usd == 0.0 {
                 "-".to_owned()
             } else {
-                dollars(usd)
+                decimals.dollars(usd)
             }
         };
         let unpriced = match self.unpriced_turns {
@@ -235,32 +284,22 @@ impl Line {
                 format!("{}, {} tokens{told}", many(turns, "turn"), count(tokens))
             }
         };
-        let name = if self.name.is_empty() {
-            "(none)"
-        } else {
-            &self.name
-        };
-        let mut cells = vec![
-            name.to_owned(),
-            count(self.turns),
-            count(self.input),
-            count(self.cached),
-            count(self.written),
+        let mut cells = self.names.clone();
+        cells.extend([count(self.turns), count(self.input), count(self.cached)]);
+        cells.extend(written.then(|| count(self.written)));
+        cells.extend([
             count(self.output),
-            money(self.charged),
-            money(self.estimated),
+            shown(self.charged, money.charged),
+            shown(self.estimated, money.estimated),
             unpriced,
-        ];
-        if !written {
-            cells.remove(WRITTEN);
-        }
+        ]);
         cells
     }
 
-    fn json(&self, by: Option<By>) -> Value {
+    fn json(&self, by: &[By]) -> Value {
         let mut line = Map::new();
-        if let Some(by) = by {
-            line.insert(heading(Some(by)).to_lowercase(), self.name.clone().into());
+        for (by, name) in by.iter().zip(&self.names) {
+            line.insert(heading(*by).to_lowercase(), name.clone().into());
         }
         for (key, number) in [
             ("turns", self.turns),

@@ -77,29 +77,53 @@ pub fn size(bytes: u64) -> String {
     indicatif::HumanBytes(bytes).to_string()
 }
 
-/// An amount of US dollars: cents, and more digits where it is small.
+/// How many decimals amounts of US dollars in one column are shown with: cents, and more where some are small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decimals(usize);
+
+impl Decimals {
+    /// So that each of these shows its size. Beside whole dollars a ten-thousandth of one is enough.
+    pub fn of(amounts: impl IntoIterator<Item = f64>) -> Self {
+        let (mut decimals, mut most) = (2, 6);
+        for usd in amounts {
+            let magnitude = usd.abs();
+            if magnitude >= 1.0 {
+                most = 4;
+            } else if magnitude >= 0.01 {
+                decimals = decimals.max(4);
+            } else if magnitude > 0.0 {
+                decimals = 6;
+            }
+        }
+        Self(decimals.min(most))
+    }
+
+    /// An amount of US dollars. What is too small to show is said to be less than the least that is shown.
+    pub fn dollars(self, usd: f64) -> String {
+        let Self(decimals) = self;
+        let magnitude = usd.abs();
+        let text = format!("{magnitude:.decimals$}");
+        let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+        if magnitude > 0.0 && text.bytes().all(|byte| !(b'1'..=b'9').contains(&byte)) {
+            return format!("<$0.{:0>decimals$}", 1);
+        }
+        let whole = whole.parse().map_or_else(|_| whole.to_owned(), count);
+        let sign = if usd < 0.0 { "-" } else { "" };
+        format!("{sign}${whole}.{rest}")
+    }
+}
+
+/// An amount of US dollars that stands alone.
 pub fn dollars(usd: f64) -> String {
-    let magnitude = usd.abs();
-    let digits = if magnitude >= 1.0 || magnitude == 0.0 {
-        2
-    } else if magnitude >= 0.01 {
-        4
-    } else {
-        6
-    };
-    let text = format!("{magnitude:.digits$}");
-    let (whole, cents) = text.split_once('.').unwrap_or((&text, ""));
-    let whole = whole.parse().map_or_else(|_| whole.to_owned(), count);
-    let sign = if usd < 0.0 { "-" } else { "" };
-    format!("{sign}${whole}.{cents}")
+    Decimals::of([usd]).dollars(usd)
 }
 
 /// What was spent and where that is known from.
-pub fn cost(turns: u64, split: &CostSplit) -> String {
+pub fn cost(turns: u64, split: &CostSplit, decimals: Decimals) -> String {
     let priced = split.priced_source.map(|source| {
         format!(
             "{} {}",
-            dollars(split.priced_cost_usd),
+            decimals.dollars(split.priced_cost_usd),
             source_name(Some(source))
         )
     });
@@ -112,8 +136,14 @@ pub fn cost(turns: u64, split: &CostSplit) -> String {
 }
 
 /// The cost of a session.
-pub fn spend_cost(spend: &TranscriptSpend) -> String {
-    cost(spend.turns as u64, &spend.cost_split)
+pub fn spend_cost(spend: &TranscriptSpend, decimals: Decimals) -> String {
+    cost(spend.turns as u64, &spend.cost_split, decimals)
+}
+
+/// The decimals of a column of costs.
+pub fn decimals<'s>(spends: impl IntoIterator<Item = &'s TranscriptSpend>) -> Decimals {
+    let priced = spends.into_iter().map(|it| it.cost_split.priced_cost_usd);
+    Decimals::of(priced)
 }
 
 /// The name of where a cost comes from.
@@ -153,12 +183,17 @@ mod tests {
         assert_eq!(dollars(0.0123), "$0.0123");
         assert_eq!(dollars(0.000_012), "$0.000012");
         assert_eq!(dollars(-2.0), "-$2.00");
+        let column = Decimals::of([0.0, 12.5, 0.0184, 0.000_012]);
+        let shown = [0.0, 12.5, 0.0184, 0.000_012].map(|usd| column.dollars(usd));
+        assert_eq!(shown, ["$0.0000", "$12.5000", "$0.0184", "<$0.0001"]);
+        assert_eq!(Decimals::of([2.0, 0.5]).dollars(2.0), "$2.0000");
+        let cents = Decimals::of([2.0]);
         let mut split = CostSplit::default();
-        assert_eq!(cost(0, &split), "-");
+        assert_eq!(cost(0, &split, cents), "-");
         split.unpriced_turns = 3;
-        assert_eq!(cost(3, &split), "unpriced");
+        assert_eq!(cost(3, &split, cents), "unpriced");
         split.priced_source = Some(UsageCostSource::Estimated);
         split.priced_cost_usd = 2.0;
-        assert_eq!(cost(4, &split), "$2.00 estimated + 3 unpriced");
+        assert_eq!(cost(4, &split, cents), "$2.00 estimated + 3 unpriced");
     }
 }
