@@ -127,7 +127,8 @@ fn the_sample_is_imported_listed_shown_and_summed() {
     let imported = desk.text(&["import", sample().to_str().unwrap()]);
     assert!(imported.contains("Added 39 messages and 6 sessions from 5 files, $0.0184"));
     let sessions = desk.text(&["sessions"]);
-    assert_eq!(sessions.lines().count(), 6, "{sessions}");
+    assert_eq!(sessions.lines().count(), 8, "{sessions}");
+    assert!(sessions.ends_with("and 1 session of sub-agents below these (--children)\n"));
     assert!(sessions.contains("The nightly build fails"));
     assert!(!sessions.contains("Find date arithmetic"));
     assert!(
@@ -1001,4 +1002,92 @@ fn spend_is_split_by_several_things_at_once_and_sums_to_the_total() {
         table.lines().last().unwrap().starts_with("total"),
         "{table}"
     );
+}
+
+#[test]
+fn a_parent_that_was_never_written_is_not_taken_for_its_sub_agent() {
+    let desk = Desk::new();
+    {
+        let store = Store::open(desk.store()).unwrap();
+        let parent = SessionRef::root("ghost");
+        let child = SessionRef::child_of(&parent, "worker");
+        write_session(&store, &child, "done", TurnUsage::default());
+    }
+    for text in ["ghost", "gho"] {
+        let output = desk.run(&["show", text]);
+        assert_eq!(status(&output), 1);
+        let told = stderr(&output);
+        assert!(
+            told.contains("was ever written") && told.contains("worker"),
+            "{told}"
+        );
+    }
+    let shown = desk.text(&["show", "work"]);
+    assert!(
+        shown.contains("sub-agent of") && shown.contains("worker"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_session_is_shown_with_its_times_generations_compactions_and_sub_agents() {
+    let desk = Desk::new();
+    let session = SessionRef::root("talk");
+    let metadata = serde_json::json!({"trigger": "manual"});
+    {
+        let store = Store::open(desk.store()).unwrap();
+        let locator = store.locator();
+        let meta = TranscriptMeta::new("coder").with_thread_id("t");
+        let history = locator.open_session(&session, meta.clone()).unwrap();
+        let rows = [
+            TranscriptMessage::user("first question"),
+            TranscriptMessage::assistant("first answer"),
+        ];
+        history
+            .append_turn(TranscriptTurn::new(&[], &rows, &meta))
+            .unwrap();
+        let rows = history.messages().unwrap();
+        let kept = [TranscriptMessage::system("summary"), rows[1].clone()];
+        let turn = TranscriptTurn::new(&rows, &kept, &meta).with_compaction(&metadata);
+        history.append_turn(turn).unwrap();
+        let live = history.messages().unwrap();
+        let (second, history) = locator.begin_generation(&session, meta.clone()).unwrap();
+        history.replace(&live).unwrap();
+        history
+            .append(TranscriptMessage::user("second question"))
+            .unwrap();
+        let child = SessionRef::child_of(&second, "worker");
+        write_session(&store, &child, "done", TurnUsage::default());
+    }
+    let shown = desk.text(&["show", "talk"]);
+    assert!(shown.contains("1 session below it"), "{shown}");
+    assert!(shown.contains("{\"trigger\":\"manual\"}"), "{shown}");
+    assert!(shown.contains("generation 1 begins with"), "{shown}");
+    assert!(shown.contains("\nuser 20"), "rows have times: {shown}");
+    assert!(shown.lines().all(|line| !line.ends_with(' ')), "{shown}");
+    let last = desk.text(&["show", "talk", "--limit", "1"]);
+    assert!(
+        last.contains("before these") && !last.contains("first question"),
+        "{last}"
+    );
+    // Programs get records only, of which people may ask for the UUIDs.
+    let records = desk.json(&["show", "talk", "--json"]);
+    assert!(records.iter().all(serde_json::Value::is_object));
+    let uuid = records[0]["message"]["uuid"].as_str().unwrap();
+    assert!(desk.text(&["show", "talk", "--uuids"]).contains(uuid));
+    // Lists say what they leave out, and threads count all of it.
+    let sessions = desk.text(&["sessions"]);
+    assert!(
+        sessions.contains("and 1 session of sub-agents"),
+        "{sessions}"
+    );
+    assert!(
+        !desk
+            .text(&["sessions", "--children"])
+            .contains("of sub-agents below")
+    );
+    let threads = &desk.json(&["threads", "--json"])[0];
+    assert_eq!(threads["subagents"], 1);
+    assert_eq!(threads["subagent_messages"], 2);
+    assert_eq!(threads["messages"], 4);
 }

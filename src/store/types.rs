@@ -202,6 +202,10 @@ pub struct ThreadSummary {
     pub sessions: u64,
     /// Messages and partials stored in its root sessions.
     pub messages: u64,
+    /// Sub-agents' sessions, at any depth.
+    pub subagents: u64,
+    /// Messages and partials stored in these.
+    pub subagent_messages: u64,
     /// Last write of a root session, RFC 3339, by the store's clock (of an import by the times in the file), whatever headers
     /// say.
     pub updated: String,

@@ -43,7 +43,7 @@ pub enum Command {
     Export(Export),
     /// List sessions, the one written last first
     Sessions(Sessions),
-    /// List threads, the one written last first
+    /// List threads with all that is in them, sub-agents included, the one written last first
     Threads(Json),
     /// Show a session as a conversation
     Show(Show),
@@ -155,6 +155,9 @@ pub struct Show {
     /// Only the last messages
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
+    /// With the UUID of each record, which `record` shows
+    #[arg(long)]
+    pub uuids: bool,
     /// Long tool calls and results whole
     #[arg(long)]
     pub full: bool,

@@ -7,10 +7,10 @@ use transcript_redb::{
 
 use crate::args::{Database, Json, Sessions};
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{DIM, Output};
 use crate::select;
 use crate::table::Table;
-use crate::text::{count, decimals, spend_cost};
+use crate::text::{count, decimals, many, spend_cost};
 
 /// `sessions`
 pub fn sessions(
@@ -63,7 +63,31 @@ pub fn sessions(
         ]);
     }
     table.print(output)?;
+    let hidden = if args.children {
+        0
+    } else {
+        below(&store, &sessions)?
+    };
+    if hidden > 0 {
+        output.line("")?;
+        let hidden = many(hidden, "session");
+        let more = format!("and {hidden} of sub-agents below these (--children)");
+        output.styled(DIM, &more)?;
+    }
     Ok(Outcome::Done)
+}
+
+/// How many sessions of sub-agents there are below these, at any depth.
+pub fn below<'s>(
+    store: &Store,
+    sessions: impl IntoIterator<Item = &'s SessionSummary>,
+) -> Result<u64, Failure> {
+    let above: Vec<_> = sessions
+        .into_iter()
+        .filter_map(|it| it.session.clone())
+        .collect();
+    let all = store.with_subagents(&above)?;
+    Ok((all.len() - above.len()) as u64)
 }
 
 /// A session as programs get it.
@@ -108,21 +132,29 @@ pub fn threads(database: &Database, args: &Json, output: &mut Output) -> Result<
     }
     let mut table = Table::new(
         &[
-            "THREAD", "UPDATED", "SESSIONS", "RUNS", "MESSAGES", "INPUT", "OUTPUT", "COST", "TITLE",
+            "THREAD",
+            "UPDATED",
+            "SESSIONS",
+            "SUB-AGENTS",
+            "MESSAGES",
+            "INPUT",
+            "OUTPUT",
+            "COST",
+            "TITLE",
         ],
         &[2, 3, 4, 5, 6],
         &[8, 0],
     )
     .spare(&[3, 6, 4]);
     let sums: Vec<_> = threads.iter().map(whole).collect();
-    let money = decimals(sums.iter().map(|(sum, _)| sum));
-    for (thread, (sum, runs)) in threads.iter().zip(&sums) {
+    let money = decimals(&sums);
+    for (thread, sum) in threads.iter().zip(&sums) {
         table.row([
             thread.thread_id.clone(),
             output.time(&thread.updated, false),
             count(thread.sessions),
-            count(*runs),
-            count(thread.messages),
+            count(thread.subagents),
+            count(thread.messages + thread.subagent_messages),
             count(sum.input_tokens),
             count(sum.output_tokens),
             spend_cost(sum, money),
@@ -133,18 +165,16 @@ pub fn threads(database: &Database, args: &Json, output: &mut Output) -> Result<
     Ok(Outcome::Done)
 }
 
-/// What a thread and its sub-agents spent together, and how many of these ran.
-fn whole(thread: &ThreadSummary) -> (TranscriptSpend, u64) {
+/// What a thread and its sub-agents spent together.
+fn whole(thread: &ThreadSummary) -> TranscriptSpend {
     let mut sum = thread.spend.root.clone();
-    let mut runs = 0;
-    for (spend, ran) in thread.spend.subagents.values() {
+    for (spend, _) in thread.spend.subagents.values() {
         sum.input_tokens = sum.input_tokens.saturating_add(spend.input_tokens);
         sum.output_tokens = sum.output_tokens.saturating_add(spend.output_tokens);
         sum.turns = sum.turns.saturating_add(spend.turns);
         sum.cost_split.merge(&spend.cost_split);
-        runs += *ran as u64;
     }
-    (sum, runs)
+    sum
 }
 
 fn thread_json(thread: &ThreadSummary) -> Value {
@@ -153,6 +183,8 @@ fn thread_json(thread: &ThreadSummary) -> Value {
         "title": thread.title,
         "sessions": thread.sessions,
         "messages": thread.messages,
+        "subagents": thread.subagents,
+        "subagent_messages": thread.subagent_messages,
         "updated": thread.updated,
         "spend": thread.spend,
     })

@@ -1,5 +1,7 @@
 //! Which session is meant: a stem, a session key or an unambiguous prefix of one.
 
+use std::collections::HashMap;
+
 use transcript_redb::{ListOrder, SessionQuery, SessionSummary, Store, TranscriptLocator as _};
 
 use crate::failure::Failure;
@@ -29,7 +31,9 @@ pub fn one(store: &Store, text: &str) -> Result<(SessionSummary, String), Failur
     let exact: Vec<&SessionSummary> = all.iter().filter(|it| names(it).contains(&text)).collect();
     let found = if exact.is_empty() {
         let begins = |it: &&SessionSummary| names(it).iter().any(|name| name.starts_with(text));
-        all.iter().filter(begins).collect()
+        let found: Vec<&SessionSummary> = all.iter().filter(begins).collect();
+        check_unwritten(text, &found)?;
+        found
     } else {
         exact
     };
@@ -60,6 +64,28 @@ pub fn one(store: &Store, text: &str) -> Result<(SessionSummary, String), Failur
             )))
         }
     }
+}
+
+/// Refuses what names nothing but a session that was never written: only those of its sub-agents begin so.
+fn check_unwritten(text: &str, found: &[&SessionSummary]) -> Result<(), Failure> {
+    let only_above = |it: &&SessionSummary| {
+        let own = it.session.as_ref();
+        let above = own.and_then(|session| session.parent_stem());
+        let key = own.is_some_and(|session| session.session_key.starts_with(text));
+        !key && above.is_some_and(|above| above.starts_with(text))
+    };
+    if found.is_empty() || !found.iter().all(only_above) {
+        return Ok(());
+    }
+    let names: Vec<&str> = found
+        .iter()
+        .take(NAMED)
+        .map(|it| it.stem.as_str())
+        .collect();
+    Err(Failure::Told(format!(
+        "no session that begins with {text:?} was ever written, only sub-agents below one:\n  {}",
+        names.join("\n  ")
+    )))
 }
 
 /// The generation whose stem `text` is.
@@ -97,18 +123,20 @@ fn names(summary: &SessionSummary) -> Vec<&str> {
     key.into_iter().chain([summary.stem.as_str()]).collect()
 }
 
+/// How many sessions are called by each name.
+fn callings(all: &[SessionSummary]) -> HashMap<&str, usize> {
+    let mut callings = HashMap::new();
+    for name in all.iter().flat_map(names) {
+        *callings.entry(name).or_default() += 1;
+    }
+    callings
+}
+
 /// The name by which a person calls a session: its key, if that is only its own, else its stem.
-fn name<'s>(summary: &'s SessionSummary, all: &[SessionSummary]) -> &'s str {
+fn name<'s>(summary: &'s SessionSummary, callings: &HashMap<&str, usize>) -> &'s str {
     let names = names(summary);
     let (key, stem) = (names.first(), names.last());
-    let own = |key: &&&str| {
-        !key.is_empty()
-            && all
-                .iter()
-                .filter(|it| self::names(it).contains(*key))
-                .count()
-                == 1
-    };
+    let own = |key: &&&str| !key.is_empty() && callings.get(**key) == Some(&1);
     key.filter(own).or(stem).copied().unwrap_or_default()
 }
 
@@ -123,8 +151,9 @@ pub fn handles(shown: &[SessionSummary], all: &[SessionSummary], whole: bool) ->
         })
         .collect();
     sorted.sort_unstable();
+    let callings = callings(all);
     let shorten = |summary: &SessionSummary| {
-        let name = name(summary, all);
+        let name = name(summary, &callings);
         if whole {
             return name.to_owned();
         }

@@ -1,17 +1,19 @@
 //! `show`: a session as a conversation.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 use serde_json::Value;
 use textwrap::Options;
+use transcript_redb::uuid::Uuid;
 use transcript_redb::{
-    Attributes, DisplayMessage, DisplayRecord, SessionSummary, Store, TranscriptLocator as _,
-    TranscriptMessage, TranscriptMeta, TranscriptPart, TurnUsage,
+    Attributes, DisplayMessage, DisplayRecord, RecordKind, SessionSummary, Store,
+    TranscriptLocator as _, TranscriptMessage, TranscriptMeta, TranscriptPart, TurnUsage,
 };
 
 use crate::args::{Database, Show, View};
 use crate::failure::{Failure, Outcome};
+use crate::lists;
 use crate::output::{ASSISTANT, BAD, DIM, Output, TOOL, USER};
 use crate::select;
 use crate::text::{count, cut, decimals, many, safe, safe_line, source_name, spend_cost};
@@ -36,33 +38,77 @@ pub fn run(database: &Database, args: &Show, output: &mut Output) -> Result<Outc
         .map_or(0, |limit| rows.len().saturating_sub(limit));
     let shown = rows.get(hidden..).unwrap_or_default();
     if args.output.json {
-        for row in shown {
+        for row in shown.iter().filter(|row| !row.json.is_null()) {
             output.json(&row.json)?;
         }
         return Ok(Outcome::Done);
     }
-    header(&summary, &stem, output)?;
+    let below = lists::below(&store, [&summary])?;
+    header(&summary, &stem, below, output)?;
     attributes(&store, &summary, output)?;
     if hidden > 0 {
-        output.styled(DIM, &format!("… {} before", many(hidden as u64, "record")))?;
+        let hidden = many(hidden as u64, "record");
+        let more = format!("… {hidden} before these (a larger --limit, or none, shows them)");
+        output.styled(DIM, &more)?;
         output.line("")?;
     }
+    let written = match args.view {
+        View::Display => write_times(&store, &summary, shown)?,
+        View::Model => HashMap::new(),
+    };
     for row in shown {
-        row.print(args.full, output)?;
+        row.print(args, &written, output)?;
     }
     Ok(Outcome::Done)
+}
+
+/// When rows were written that do not say when they were said.
+fn write_times(
+    store: &Store,
+    summary: &SessionSummary,
+    rows: &[Row],
+) -> Result<HashMap<Uuid, String>, Failure> {
+    let untimed = |row: &Row| match &row.shown {
+        Shown::Message(row) => row.ts.is_none(),
+        _ => false,
+    };
+    let mut written = HashMap::new();
+    if let Some(session) = summary
+        .session
+        .as_ref()
+        .filter(|_| rows.iter().any(untimed))
+    {
+        for record in store.session_records(session)? {
+            let record = record?;
+            // Of an import it says nothing.
+            if record.kind == RecordKind::Message && record.origin.is_none() {
+                written.insert(record.uuid, record.written_at);
+            }
+        }
+    }
+    Ok(written)
 }
 
 /// What is shown, and what programs get of it.
 struct Row {
     shown: Shown,
+    /// Null of what only people are shown.
     json: Value,
 }
 
 enum Shown {
     Message(Box<DisplayMessage>),
     Live(Box<TranscriptMessage>),
-    Compaction { ts: Option<String>, kept: usize },
+    Compaction {
+        ts: Option<String>,
+        kept: usize,
+        metadata: Option<Value>,
+    },
+    /// A generation begins, with so many rows of the one before.
+    Generation {
+        number: u32,
+        kept: usize,
+    },
 }
 
 fn to_json(value: &impl serde::Serialize) -> Result<Value, Failure> {
@@ -87,22 +133,33 @@ fn display_rows(store: &Store, summary: &SessionSummary, stem: &str) -> Result<V
     let mut stems = Vec::new();
     if let Some(session) = &summary.session {
         for generation in locator.session_chain(session)? {
-            stems.push(generation.session_id());
-            if stems.last().is_some_and(|it| it == stem) {
+            stems.push((generation.generation, generation.session_id()));
+            if stems.last().is_some_and(|(_, it)| it == stem) {
                 break;
             }
         }
     }
     if stems.is_empty() {
-        stems.push(stem.to_owned());
+        stems.push((0, stem.to_owned()));
     }
     let mut seen = HashSet::new();
     let mut rows = Vec::new();
-    for stem in stems {
+    for (number, stem) in stems {
         let read = locator.open_stem(&stem, TranscriptMeta::new(""))?;
         let Some(display) = read.read_display()? else {
             continue;
         };
+        if number > 0 {
+            let known = display.records.iter().filter(|record| match record {
+                DisplayRecord::Message(row) => seen.contains(&row.uuid),
+                DisplayRecord::Compaction(_) => false,
+            });
+            let kept = known.count();
+            rows.push(Row {
+                shown: Shown::Generation { number, kept },
+                json: Value::Null,
+            });
+        }
         for record in display.records {
             let json = to_json(&record)?;
             match record {
@@ -120,6 +177,7 @@ fn display_rows(store: &Store, summary: &SessionSummary, stem: &str) -> Result<V
                         shown: Shown::Compaction {
                             ts: marker.ts,
                             kept,
+                            metadata: marker.metadata,
                         },
                         json,
                     });
@@ -138,9 +196,12 @@ fn display_rows(store: &Store, summary: &SessionSummary, stem: &str) -> Result<V
     Ok(rows)
 }
 
-fn header(summary: &SessionSummary, stem: &str, output: &mut Output) -> io::Result<()> {
+fn header(summary: &SessionSummary, stem: &str, below: u64, output: &mut Output) -> io::Result<()> {
     if let Some(session) = &summary.session {
         output.field("session", &session.session_key)?;
+        if let Some(parent) = session.parent_stem() {
+            output.field("sub-agent of", parent)?;
+        }
     }
     output.field("stem", stem)?;
     if let Some(thread) = &summary.thread_id {
@@ -154,6 +215,11 @@ fn header(summary: &SessionSummary, stem: &str, output: &mut Output) -> io::Resu
     let updated = output.time(&summary.updated, false);
     output.field("time", &format!("{created} to {updated}"))?;
     output.field("messages", &count(summary.messages))?;
+    if below > 0 {
+        let below = many(below, "session");
+        let how = "`sessions --children` lists them, `show` shows one";
+        output.field("sub-agents", &format!("{below} below it; {how}"))?;
+    }
     let spend = &summary.spend;
     output.field(
         "spend",
@@ -188,11 +254,19 @@ fn attributes(store: &Store, summary: &SessionSummary, output: &mut Output) -> R
 }
 
 impl Row {
-    fn print(&self, full: bool, output: &mut Output) -> io::Result<()> {
+    fn print(
+        &self,
+        args: &Show,
+        written: &HashMap<Uuid, String>,
+        output: &mut Output,
+    ) -> io::Result<()> {
+        let full = args.full;
         match &self.shown {
             Shown::Message(row) => {
+                let written = written.get(&row.uuid).map(String::as_str);
                 let face = Face {
-                    ts: row.ts.as_deref(),
+                    ts: row.ts.as_deref().or(written),
+                    uuid: args.uuids.then_some(row.uuid),
                     interrupted: row.interrupted,
                     failed: row.failure,
                     revised: row.revises.is_some(),
@@ -206,6 +280,7 @@ impl Row {
                 let noted = row.extra_metadata.as_ref();
                 let face = Face {
                     ts: None,
+                    uuid: None,
                     interrupted: row.interrupted,
                     failed: failed.is_some_and(|failure| failure.failed),
                     revised: false,
@@ -214,11 +289,23 @@ impl Row {
                 };
                 message(row, &face, full, output)
             }
-            Shown::Compaction { ts, kept } => {
+            Shown::Compaction { ts, kept, metadata } => {
                 let time = ts.as_deref().map(|ts| output.time(ts, true));
                 let time = time.unwrap_or_default();
                 let kept = many(*kept as u64, "row");
-                output.styled(DIM, &format!("──── context replaced by {kept} ──── {time}"))?;
+                let line = format!("──── context replaced by {kept} ──── {time}");
+                output.styled(DIM, line.trim_end())?;
+                if let Some(metadata) = metadata {
+                    let text = safe_line(&metadata.to_string()).into_owned();
+                    output.styled(DIM, &format!("     {}", cut(&text, ATTRIBUTE_COLUMNS)))?;
+                }
+                output.line("")
+            }
+            Shown::Generation { number, kept } => {
+                let kept = many(*kept as u64, "row");
+                let line =
+                    format!("──── generation {number} begins with {kept} of the one before ────");
+                output.styled(DIM, &line)?;
                 output.line("")
             }
         }
@@ -228,6 +315,7 @@ impl Row {
 /// What is known of a message beside itself.
 struct Face<'r> {
     ts: Option<&'r str>,
+    uuid: Option<Uuid>,
     interrupted: bool,
     failed: bool,
     revised: bool,
@@ -259,16 +347,18 @@ fn message(
     if face.revised {
         about.push("revised".to_owned());
     }
+    about.extend(face.uuid.map(|uuid| uuid.to_string()));
     let role = safe_line(&row.role);
     let failed = if face.failed {
         format!(" {BAD}failed{BAD:#}")
     } else {
         String::new()
     };
-    let about = about.join(" · ");
-    output.line(&format!(
-        "{style}{role}{style:#}{failed} {DIM}{about}{DIM:#}"
-    ))?;
+    let about = match about.join(" · ") {
+        about if about.is_empty() => about,
+        about => format!(" {DIM}{about}{DIM:#}"),
+    };
+    output.line(&format!("{style}{role}{style:#}{failed}{about}"))?;
     if let Some(reasoning) = face.reasoning.filter(|text| !text.trim().is_empty()) {
         let limit = (!full).then_some(RESULT_LINES);
         body(reasoning, "  ~ ", limit, Some(DIM), output)?;

@@ -109,9 +109,16 @@ impl Reader<'_> {
     pub(in crate::store) fn threads(&mut self) -> Result<Vec<ThreadSummary>> {
         let mut threads: BTreeMap<String, ThreadSummary> = BTreeMap::new();
         let mut updated: BTreeMap<String, i64> = BTreeMap::new();
-        for folded in self.folded(false, None)? {
+        let (roots, children): (Vec<_>, Vec<_>) = self
+            .folded(true, None)?
+            .into_iter()
+            .partition(|it| !it.newest.birth.subagent);
+        let mut of_root: BTreeMap<u64, Option<String>> = BTreeMap::new();
+        for folded in roots {
             let meta = &folded.newest.head.meta;
-            let Some(thread) = thread_of(meta) else {
+            let thread = thread_of(meta);
+            of_root.insert(folded.session, thread.map(str::to_owned));
+            let Some(thread) = thread else {
                 continue;
             };
             let summary = threads
@@ -121,6 +128,8 @@ impl Reader<'_> {
                     title: folded.newest.head.title.clone(),
                     sessions: 0,
                     messages: 0,
+                    subagents: 0,
+                    subagent_messages: 0,
                     updated: String::new(),
                     spend: crate::ThreadSpend::default(),
                 });
@@ -128,6 +137,18 @@ impl Reader<'_> {
             summary.messages += folded.rows;
             let newest = updated.entry(thread.to_owned()).or_insert(i64::MIN);
             *newest = (*newest).max(folded.updated_at);
+        }
+        for folded in children {
+            let root = self.top_of(folded.session)?;
+            let thread = match of_root.get(&root) {
+                Some(thread) => thread.as_deref(),
+                // No root is written: it is of the thread that it names itself.
+                None => thread_of(&folded.newest.head.meta),
+            };
+            if let Some(summary) = thread.and_then(|thread| threads.get_mut(thread)) {
+                summary.subagents += 1;
+                summary.subagent_messages += folded.rows;
+            }
         }
         let mut listed = Vec::with_capacity(threads.len());
         for (thread, mut summary) in threads {

@@ -269,16 +269,22 @@ impl Reader<'_> {
     }
 
     fn has_written_root(&mut self, session: u64) -> Result<bool> {
+        let top = self.top_of(session)?;
+        Ok(top != session && self.newest(top)?.is_some())
+    }
+
+    /// The session that stands above all that delegated to this one, written or not; itself if there is none.
+    pub(super) fn top_of(&self, session: u64) -> Result<u64> {
         let mut passed = HashSet::from([session]);
-        let mut session = session;
-        while let Some(parent) = self.stem_info(session)?.parent {
+        let mut top = session;
+        while let Some(parent) = self.stem_info(top)?.parent {
             // A forged digest can make a session its own ancestor.
             if !passed.insert(parent) {
-                return Ok(false);
+                return Ok(session);
             }
-            session = parent;
+            top = parent;
         }
-        Ok(self.newest(session)?.is_some())
+        Ok(top)
     }
 
     /// The stem of the transcript that a session was delegated by.
