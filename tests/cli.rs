@@ -308,8 +308,11 @@ fn damage_is_reported_by_its_place_and_hides_nothing_else() {
     assert_eq!(classes[0]["class"], "wrong_shape");
     assert_eq!(classes[1]["class"], "torn_tail");
     assert_eq!(reports[1]["quarantined"], 2);
-    let told = desk.text(&["import", &file]);
-    assert!(told.contains(":2: wrong_shape at byte") && !told.contains("secret"));
+    let other = desk.path("other.redb");
+    let told = desk.text(&["import", &file, "--db", other.to_str().unwrap()]);
+    assert!(
+        told.contains(":2: JSON, but no record of this format at byte") && !told.contains("secret")
+    );
 }
 
 #[test]
@@ -1090,4 +1093,43 @@ fn a_session_is_shown_with_its_times_generations_compactions_and_sub_agents() {
     assert_eq!(threads["subagents"], 1);
     assert_eq!(threads["subagent_messages"], 2);
     assert_eq!(threads["messages"], 4);
+}
+
+#[test]
+fn an_import_says_what_it_skipped_what_is_empty_and_what_it_told_before() {
+    let desk = Desk::new();
+    let inbox = desk.path("inbox");
+    std::fs::create_dir(&inbox).unwrap();
+    let chat = "{\"messages\":[{\"role\":\"user\",\"content\":\"one\"}]}\n[1]\n";
+    for (name, text) in [
+        ("a.jsonl", chat),
+        ("notes.md", "notes"),
+        ("empty.jsonl", ""),
+    ] {
+        std::fs::write(inbox.join(name), text).unwrap();
+    }
+    let inbox = inbox.to_str().unwrap();
+    let told = desk.text(&["import", inbox]);
+    assert!(
+        told.contains("Skipped 2 files of other formats: empty.jsonl, notes.md"),
+        "{told}"
+    );
+    assert!(
+        told.contains("JSON, but no record of this format at byte"),
+        "{told}"
+    );
+    let again = desk.text(&["import", inbox]);
+    assert!(again.contains("1 damaged piece, as before"), "{again}");
+    let anew = desk.text(&["import", "--again", inbox]);
+    assert!(anew.contains("nothing was read anew"), "{anew}");
+    let summary = desk.json(&["import", "--json", inbox]).pop().unwrap();
+    assert_eq!(summary["skipped"].as_array().unwrap().len(), 2);
+    let empty = format!("{inbox}/empty.jsonl");
+    refused(&desk.run(&["import", &empty]), 1, &["it is empty"]);
+    let named = desk.run(&["import", "--from", "chat", &empty]);
+    assert_eq!(status(&named), 1);
+    assert!(stderr(&named).contains("it is empty; it is kept as a source"));
+    // What belongs to a sub-agent's file is no file of another format.
+    let told = desk.text(&["import", sample().to_str().unwrap()]);
+    assert!(!told.contains("Skipped"), "{told}");
 }

@@ -71,6 +71,11 @@ impl Codec for ClaudeCode {
         cut.then_some(Certainty::Likely)
     }
 
+    fn is_companion(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.starts_with("agent-") && name.ends_with(".meta.json"))
+    }
+
     /// Sub-agents come behind the sessions, so that a parent is there before its children.
     fn arrange(&self, _: &Path, mut files: Vec<PathBuf>) -> Vec<PathBuf> {
         files.sort_by_key(|file| {

@@ -37,6 +37,12 @@ pub trait Codec: Send + Sync {
         files
     }
 
+    /// Whether a file is no transcript but belongs to one of this format, which is read with it.
+    fn is_companion(&self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
+
     /// Reads a source to its end and tells what it says.
     ///
     /// Damage is no error: [`Source`] sets bad lines aside, and what a codec cannot read as a record it gives to

@@ -93,7 +93,9 @@ pub use fact::{
     SessionFact, SessionNo,
 };
 pub use quarantine::{BadClass, BadLine};
-pub use registry::{codec, codecs, detect, detect_file, files, inspect, writable, writer};
+pub use registry::{
+    Found, codec, codecs, detect, detect_file, files, find, inspect, writable, writer,
+};
 pub use report::FileReport;
 pub use source::{Counts, Record, Source};
 pub use tally::Tally;

@@ -40,6 +40,22 @@ impl BadClass {
     }
 }
 
+impl BadClass {
+    /// What it is, in plain words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::TornTail => "the file ends in the middle of a record",
+            Self::Fragment => "a piece of a record",
+            Self::NulRun => "zero bytes",
+            Self::Bom => "a byte-order mark",
+            Self::WrongShape => "JSON, but no record of this format",
+            Self::InvalidUtf8 => "bytes that are no text",
+            Self::OverLong => "a line that is too long",
+        }
+    }
+}
+
 impl fmt::Display for BadClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

@@ -105,11 +105,18 @@ fn read_head(path: &Path) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The files to read for `path`, in order, each with its codec: itself, or those of a folder that a codec knows.
-///
-/// With `from`, that codec reads the file that is named, whatever is in it, and in a folder the files that it knows. A
-/// file without a codec is one that was named and that no codec knows, or one of a folder that cannot be read, which
-/// comes last: [`detect_file`] says why. Links within folders are not followed.
+/// What there is to read at a path.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The files to read, in order, each with its codec. A file without one is one that was named and that no codec knows,
+    /// or one of a folder that cannot be read, which comes last: [`detect_file`] says why.
+    pub files: Vec<(PathBuf, Option<&'static dyn Codec>)>,
+    /// Files of a folder that no codec knows, or not the one that was named. Companions of files that are read
+    /// ([`Codec::is_companion`]) are not among them.
+    pub skipped: Vec<PathBuf>,
+}
+
+/// The files to read for `path`: what [`find`] finds, without what is skipped.
 ///
 /// # Errors
 ///
@@ -118,6 +125,18 @@ pub fn files(
     path: &Path,
     from: Option<&'static dyn Codec>,
 ) -> Result<Vec<(PathBuf, Option<&'static dyn Codec>)>> {
+    Ok(find(path, from)?.files)
+}
+
+/// What there is to read at `path`: the file itself, or those of a folder that a codec knows.
+///
+/// With `from`, that codec reads the file that is named, whatever is in it, and in a folder the files that it knows. Links
+/// within folders are not followed.
+///
+/// # Errors
+///
+/// [`Error::Io`] if `path` or a folder in it cannot be read.
+pub fn find(path: &Path, from: Option<&'static dyn Codec>) -> Result<Found> {
     let kind = fs::metadata(path).map_err(|error| failed(path, error))?;
     if !kind.is_dir() && !kind.is_file() {
         // It is read twice: to see what it is, and to import it.
@@ -132,7 +151,10 @@ pub fn files(
             Some(codec) => Some(codec),
             None => detect_file(path)?,
         };
-        return Ok(vec![(path.to_owned(), codec)]);
+        return Ok(Found {
+            files: vec![(path.to_owned(), codec)],
+            skipped: Vec::new(),
+        });
     }
     let mut found = Vec::new();
     walk(path, &mut found)?;
@@ -140,16 +162,21 @@ pub fn files(
     let mut own: Vec<(&dyn Codec, Vec<PathBuf>)> =
         codecs().iter().map(|codec| (*codec, Vec::new())).collect();
     let mut unread = Vec::new();
+    let mut skipped = Vec::new();
     for file in found {
         let codec = match detect_file(&file) {
             Ok(Some(codec)) => codec,
-            Ok(None) => continue,
+            Ok(None) => {
+                skipped.push(file);
+                continue;
+            }
             Err(_) => {
                 unread.push((file, None));
                 continue;
             }
         };
         if from.is_some_and(|from| from.name() != codec.name()) {
+            skipped.push(file);
             continue;
         }
         if let Some((_, files)) = own.iter_mut().find(|(own, _)| own.name() == codec.name()) {
@@ -162,7 +189,8 @@ pub fn files(
         files.extend(arranged.into_iter().map(|file| (file, Some(codec))));
     }
     files.extend(unread);
-    Ok(files)
+    skipped.retain(|file| !codecs().iter().any(|codec| codec.is_companion(file)));
+    Ok(Found { files, skipped })
 }
 
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
@@ -297,6 +325,14 @@ mod tests {
         };
         assert_eq!(names(None), ["z.jsonl", "agent-1.jsonl", "b.jsonl"]);
         assert_eq!(names(super::codec("chat")), ["b.jsonl"]);
+        fs::write(below.join("agent-1.meta.json"), "{}").unwrap();
+        let skipped = |from| find(folder.path(), from).unwrap().skipped.len();
+        assert_eq!(
+            skipped(None),
+            1,
+            "the notes, and not what belongs to an agent"
+        );
+        assert_eq!(skipped(super::codec("chat")), 3);
         let notes = folder.path().join("notes.txt");
         assert!(files(&notes, None).unwrap()[0].1.is_none());
         assert!(files(&notes, super::codec("chat")).unwrap()[0].1.is_some());

@@ -18,10 +18,11 @@ use crate::text::{count, dollars, many, size};
 pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Outcome, Failure> {
     database.check()?;
     let mut refused = Refused::default();
-    let files = files(args, &mut refused);
+    let mut skipped = Vec::new();
+    let files = files(args, &mut refused, &mut skipped);
     if files.is_empty() {
         if args.output.json {
-            output.json(&summary(&[], 0, &refused, None))?;
+            output.json(&summary(&[], 0, &refused, &skipped, None))?;
         }
         return Ok(Outcome::Refused);
     }
@@ -50,13 +51,12 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
                 };
                 if let Some(what) = what {
                     barren = true;
-                    bar.suspend(|| {
-                        complain(&format!(
-                            "{}: no {what} of {} is in it; it is kept as a source",
-                            path.display(),
-                            codec.name()
-                        ));
-                    });
+                    let why = match report.bytes {
+                        0 => "it is empty".to_owned(),
+                        _ => format!("no {what} of {} is in it", codec.name()),
+                    };
+                    let path = path.display();
+                    bar.suspend(|| complain(&format!("{path}: {why}; it is kept as a source")));
                 }
                 if args.output.json {
                     let json = serde_json::to_value(&report);
@@ -72,9 +72,14 @@ pub fn run(database: &Database, args: &Import, output: &mut Output) -> Result<Ou
     let added = sessions(&store)?.saturating_sub(before);
     let adopted = args.adopt.then(|| adopt::adopt(&store)).transpose()?;
     if args.output.json {
-        output.json(&summary(&reports, added, &refused, adopted.as_ref()))?;
+        let adopted = adopted.as_ref();
+        output.json(&summary(&reports, added, &refused, &skipped, adopted))?;
     } else {
         tell(&reports, added, output)?;
+        tell_skipped(&skipped, output)?;
+        if args.again && reports.iter().all(|report| report.messages == 0) {
+            output.line("No session was read by an earlier version: nothing was read anew.")?;
+        }
         if let Some(adopted) = &adopted {
             adopted.tell(output)?;
         }
@@ -99,17 +104,27 @@ impl Refused {
 }
 
 /// What is to be read, each file once.
-fn files(args: &Import, refused: &mut Refused) -> Vec<(PathBuf, &'static dyn Codec)> {
+fn files(
+    args: &Import,
+    refused: &mut Refused,
+    skipped: &mut Vec<PathBuf>,
+) -> Vec<(PathBuf, &'static dyn Codec)> {
     let from = interchange::codec(&args.from);
     let mut files: Vec<(PathBuf, &'static dyn Codec)> = Vec::new();
     for path in &args.paths {
-        let found = match interchange::files(path, from) {
+        let found = match interchange::find(path, from) {
             Ok(found) => found,
             Err(error) => {
                 refused.add(path, &explain(&error));
                 continue;
             }
         };
+        for file in found.skipped {
+            if !skipped.contains(&file) {
+                skipped.push(file);
+            }
+        }
+        let found = found.files;
         if found.is_empty() {
             refused.add(path, "no file of a known format is in this folder");
         }
@@ -120,6 +135,7 @@ fn files(args: &Import, refused: &mut Refused) -> Vec<(PathBuf, &'static dyn Cod
                 }
                 Some(_) => {}
                 None => match interchange::detect_file(&path) {
+                    Ok(_) if length(&path) == 0 => refused.add(&path, "it is empty"),
                     Ok(_) => refused.add(&path, "its format is not known; name it with --from"),
                     Err(error) => refused.add(&path, &explain(&error)),
                 },
@@ -152,6 +168,7 @@ fn summary(
     reports: &[FileReport],
     sessions: u64,
     refused: &Refused,
+    skipped: &[PathBuf],
     adopted: Option<&Adopted>,
 ) -> Value {
     let sum = |of: fn(&FileReport) -> u64| reports.iter().map(of).sum::<u64>();
@@ -178,6 +195,7 @@ fn summary(
         "cache_write_tokens": sum(|report| report.cache_write_tokens),
         "cost_usd": cost(reports),
         "failed": failed.collect::<Vec<_>>(),
+        "skipped": skipped,
     });
     if let (Value::Object(all), Some(adopted)) = (&mut all, adopted) {
         all.insert("adopted".to_owned(), adopted.json());
@@ -198,7 +216,7 @@ fn tell(reports: &[FileReport], sessions: u64, output: &mut Output) -> Result<()
             "SIZE",
             "LINES",
             "NEW MESSAGES",
-            "KNOWN",
+            "KNOWN RECORDS",
             "DAMAGED",
             "INPUT",
             "OUTPUT",
@@ -242,15 +260,43 @@ fn tell(reports: &[FileReport], sessions: u64, output: &mut Output) -> Result<()
     Ok(())
 }
 
+/// Files of folders that were not read.
+fn tell_skipped(skipped: &[PathBuf], output: &mut Output) -> Result<(), Failure> {
+    const NAMED: usize = 3;
+    if skipped.is_empty() {
+        return Ok(());
+    }
+    let names = skipped.iter().take(NAMED).map(|path| {
+        let name = path.file_name().unwrap_or_default();
+        name.display().to_string()
+    });
+    let mut names = names.collect::<Vec<_>>().join(", ");
+    if skipped.len() > NAMED {
+        names.push_str(", …");
+    }
+    let files = many(skipped.len() as u64, "file");
+    let names = crate::text::safe_line(&names).into_owned();
+    output.styled(DIM, &format!("Skipped {files} of other formats: {names}"))?;
+    Ok(())
+}
+
 /// Pieces of a file that are no record, the first of them.
 fn damage(report: &FileReport, output: &mut Output) -> Result<(), Failure> {
     const SHOWN: usize = 5;
+    if report.bad > 0 && report.messages == 0 && report.duplicates > 0 {
+        // It was told when the file was imported.
+        let pieces = many(report.bad, "damaged piece");
+        let path = crate::text::safe_line(&report.path).into_owned();
+        let line = format!("{path}: {pieces}, as before (--json lists them)");
+        output.styled(DIM, &line)?;
+        return Ok(());
+    }
     for bad in report.quarantined.iter().take(SHOWN) {
         let path = crate::text::safe_line(&report.path);
         output.line(&format!(
             "{BAD}damaged{BAD:#} {path}:{}: {} at byte {}, {}; kept, not shown in any session",
             bad.line,
-            bad.class,
+            bad.class.words(),
             bad.offset,
             size(bad.length)
         ))?;
