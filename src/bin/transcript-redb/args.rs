@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args as Group, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use transcript_redb::interchange;
 use transcript_redb::uuid::Uuid;
@@ -41,7 +41,7 @@ pub enum Command {
     Import(Import),
     /// Write sessions in a format of other programs, or the files that they were imported from
     Export(Export),
-    /// List sessions, the one written last first
+    /// List sessions, the one written last first (of files without times, the one imported last)
     Sessions(Sessions),
     /// List threads with all that is in them, sub-agents included, the one written last first
     Threads(Json),
@@ -77,6 +77,7 @@ pub struct Json {
 
 /// `import`
 #[derive(Debug, Group)]
+#[command(override_usage = "transcript-redb import [OPTIONS] <PATH>...")]
 pub struct Import {
     /// The format; auto finds it out for each file
     #[arg(long, value_name = "FORMAT", default_value = "auto", value_parser = PossibleValuesParser::new(readable()))]
@@ -98,6 +99,7 @@ pub struct Import {
 
 /// `export`
 #[derive(Debug, Group)]
+#[command(override_usage = "transcript-redb export [OPTIONS] <SESSION...|--thread <ID>|--all>")]
 #[command(group(clap::ArgGroup::new("what").required(true).args(["sessions", "thread", "all"])))]
 pub struct Export {
     /// Stems, session keys or unambiguous prefixes of one; their sub-agents come along
@@ -111,13 +113,9 @@ pub struct Export {
     pub all: bool,
     /// The format
     ///
-    /// native: one file that holds everything; an import of it is the same store again.
-    /// classic, record-log: a file for each session (classic: for each generation) with all its rows. checkpoint: a document for each session.
-    /// chat: what the model would be sent of each session, and nothing that was compacted away; no tokens, no cost.
-    /// markdown: everything, to read. Sub-agents come along as sessions. Tokens and cost are written but in chat and markdown;
-    /// record-log has no cost. What a format cannot say (UUIDs, idempotency keys, metadata of compactions, calls apart from
-    /// rows) only native keeps, so that messages may be counted otherwise once such a file is imported again.
-    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(interchange::writable()), default_value = "native")]
+    /// What a format has no place for (UUIDs, idempotency keys, metadata of compactions, calls apart from rows) only native
+    /// keeps; imported again from another format, messages may be counted otherwise.
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(writable()), default_value = "native")]
     pub to: String,
     /// Write the files that the sessions were imported from, byte for byte, under their own names into one folder; with --all
     /// also those that made no session
@@ -146,6 +144,7 @@ pub struct Sessions {
 
 /// `show`
 #[derive(Debug, Group)]
+#[command(override_usage = "transcript-redb show [OPTIONS] <SESSION>")]
 pub struct Show {
     /// A stem, a session key or an unambiguous prefix of one
     pub session: String,
@@ -176,6 +175,7 @@ pub enum View {
 
 /// `record`
 #[derive(Debug, Group)]
+#[command(override_usage = "transcript-redb record [OPTIONS] <UUID>")]
 pub struct Record {
     /// The record
     pub uuid: Uuid,
@@ -221,6 +221,28 @@ pub enum By {
     Day,
     /// The hour
     Hour,
+}
+
+fn writable() -> Vec<PossibleValue> {
+    let names = interchange::writable().into_iter();
+    names
+        .map(|name| {
+            let value = PossibleValue::new(name);
+            match name {
+                "native" => {
+                    value.help("One file that holds everything; its import is the same again")
+                }
+                "classic" => {
+                    value.help("A file for each generation of a session, with tokens and cost")
+                }
+                "record-log" => value.help("A file for each session, with tokens and without cost"),
+                "checkpoint" => value.help("A document for each session, with tokens and cost"),
+                "chat" => value.help("What the model would be sent, and nothing else"),
+                "markdown" => value.help("Everything that was ever stored, for people"),
+                _ => value,
+            }
+        })
+        .collect()
 }
 
 fn readable() -> Vec<&'static str> {
