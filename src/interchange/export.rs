@@ -534,10 +534,7 @@ impl Export<'_> {
         let uuid = row.uuid;
         let mut message = row.message;
         let own = message.turn_usage.take().or(row.turn_usage);
-        let (usage, cache_write) = match self.spent.on(uuid) {
-            Some(cost) => (Some(cost.usage.clone()), cost.cache_write),
-            None => (own, cache_write),
-        };
+        let (usage, cache_write) = self.spent.on(uuid, own, cache_write);
         message.turn_usage = usage;
         message.request_id = message.request_id.or(row.request_id);
         RowFact {

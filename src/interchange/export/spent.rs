@@ -75,7 +75,15 @@ impl Spent {
                     slots.extend(row.map(|row| Slot {
                         origin,
                         row: record.uuid,
-                        cost: (row.turn_usage).map(|usage| Cost { usage, cache_write }),
+                        // The sums alone: the row brings the rest along when it is written.
+                        cost: (row.turn_usage).map(|usage| Cost {
+                            usage: TurnUsage {
+                                reasoning_content: None,
+                                tool_calls: Vec::new(),
+                                ..usage
+                            },
+                            cache_write,
+                        }),
                         given: false,
                     }));
                 }
@@ -98,9 +106,24 @@ impl Spent {
         })
     }
 
-    /// What a row costs, if usage records add to that.
-    pub(super) fn on(&self, row: Uuid) -> Option<&Cost> {
-        self.on.get(&row)
+    /// What a row costs with what usage records add to `own`, and how many tokens of that were written to a cache.
+    pub(super) fn on(
+        &self,
+        row: Uuid,
+        own: Option<TurnUsage>,
+        cache_write: u64,
+    ) -> (Option<TurnUsage>, u64) {
+        let Some(cost) = self.on.get(&row) else {
+            return (own, cache_write);
+        };
+        let usage = match own {
+            Some(own) => TurnUsage {
+                usage: cost.usage.usage.clone(),
+                ..own
+            },
+            None => cost.usage.clone(),
+        };
+        (Some(usage), cost.cache_write)
     }
 }
 
