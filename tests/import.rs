@@ -670,3 +670,66 @@ fn a_copy_of_a_session_spends_nothing_whichever_is_imported_first() {
         assert_eq!((first.turns, copy.turns), (3, 1), "{order:?}");
     }
 }
+
+#[test]
+fn damage_in_what_an_import_kept_is_an_error_or_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.redb");
+    // In the file, in what it tells of its session, and in the names of agents and models.
+    let mark = "7Qx!vK2#zR";
+    let text = lines("s", 8)
+        .replace("\"model\":\"m\"", &format!("\"model\":\"{mark}\""))
+        .replace(
+            "\"type\":\"user\"",
+            &format!("\"type\":\"user\",\"cwd\":\"/{mark}\""),
+        );
+    let store = Store::open(&path).unwrap();
+    import(&store, "s.jsonl", text.as_bytes());
+    let shown = |store: &Store| {
+        let mut native = Vec::new();
+        let native = store
+            .export_native(transcript_redb::ExportScope::All, &mut native)
+            .map(|_| native);
+        let source = store.sources().map(|sources| sources[0].id);
+        let mut bytes = Vec::new();
+        let original = source.and_then(|source| store.export_original(source, &mut bytes));
+        let by_model = SpendQuery {
+            group_by: vec![SpendGroup::Model, SpendGroup::Agent],
+            ..SpendQuery::default()
+        };
+        [
+            native.map(|native| String::from_utf8(native).unwrap()),
+            original.map(|_| String::from_utf8_lossy(&bytes).into_owned()),
+            store
+                .attributes(&SessionRef::root("s"))
+                .map(|it| format!("{it:?}")),
+            store.spend(by_model).map(|it| format!("{it:?}")),
+        ]
+    };
+    let whole = shown(&store).map(Result::unwrap);
+    assert!(whole.iter().all(|shown| shown.contains(mark)));
+    drop(store);
+    let bytes = std::fs::read(&path).unwrap();
+    let places: Vec<usize> = (0..bytes.len() - mark.len())
+        .filter(|at| bytes[*at..].starts_with(mark.as_bytes()))
+        .collect();
+    let mut refused = [0; 4];
+    for at in places {
+        let mut damaged = bytes.clone();
+        damaged[at + 3] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        let Ok(store) = Store::open(&path) else {
+            continue;
+        };
+        for ((shown, whole), refused) in shown(&store).iter().zip(&whole).zip(&mut refused) {
+            match shown {
+                Ok(shown) => assert!(shown == whole, "at byte {at}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupted);
+                    *refused += 1;
+                }
+            }
+        }
+    }
+    assert!(refused.iter().all(|refused| *refused > 0), "{refused:?}");
+}

@@ -117,18 +117,7 @@ fn after_a_kill_a_file_is_there_whole_or_not_at_all() {
     for round in 0..10 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
-        let mut child = Process::start("imports", path.to_str().unwrap());
-        let until = match round {
-            0 => "read 1".to_owned(),
-            9 => "imported".to_owned(),
-            round => format!("read {}", (reads * round).div_ceil(8).max(2)),
-        };
-        while let Some(said) = child.hear() {
-            if said == until {
-                break;
-            }
-        }
-        let acknowledged = child.kill().iter().any(|said| said == "imported") || round == 9;
+        let acknowledged = killed("imports", &path, round, reads);
 
         let store = Store::open(&path).unwrap();
         let found = rows(&store);
@@ -213,9 +202,9 @@ fn goes_on() {
     std::thread::park();
 }
 
-/// Kills `goes_on` when it has read so much, an eighth more each round; answers whether it had said that it is done.
-fn killed(folder: &Path, round: usize, reads: usize) -> bool {
-    let mut child = Process::start("goes_on", folder.to_str().unwrap());
+/// Kills a child when it has read so much, an eighth more each round; answers whether it had said that it is done.
+fn killed(name: &str, task: &Path, round: usize, reads: usize) -> bool {
+    let mut child = Process::start(name, task.to_str().unwrap());
     let until = match round {
         0 => "read 1".to_owned(),
         9 => "imported".to_owned(),
@@ -264,7 +253,7 @@ fn after_a_kill_what_a_native_file_adds_is_there_whole_or_not_at_all() {
             .import_from("before", before.as_slice(), native())
             .unwrap();
         drop(store);
-        let acknowledged = killed(folder.path(), round, reads);
+        let acknowledged = killed("goes_on", folder.path(), round, reads);
 
         let store = Store::open(&path).unwrap();
         let found = rows(&store);
@@ -299,7 +288,7 @@ fn after_a_kill_a_file_is_read_anew_whole_or_not_at_all() {
             store.import_watched(&file, claude(), progress).unwrap();
         });
         drop(store);
-        let acknowledged = killed(folder.path(), round, reads);
+        let acknowledged = killed("goes_on", folder.path(), round, reads);
 
         let store = Store::open(&path).unwrap();
         let generations: Vec<u32> = sessions()

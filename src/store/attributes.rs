@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::record::json;
-use crate::Result;
+use crate::{Error, Result};
 
 /// What the files that a session was imported from tell of it beside its header.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -40,7 +40,7 @@ impl Attributes {
         changed
     }
 
-    /// As it is stored.
+    /// As it is stored: JSON, and on a second line its checksum. Stores of before have no second line.
     pub(super) fn to_text(&self) -> String {
         let mut whole = Map::new();
         if let Some(call) = &self.spawned_by {
@@ -49,10 +49,22 @@ impl Attributes {
         if !self.more.is_empty() {
             whole.insert(MORE.to_owned(), Value::Object(self.more.clone()));
         }
-        Value::Object(whole).to_string()
+        let text = Value::Object(whole).to_string();
+        let crc = crc32fast::hash(text.as_bytes());
+        format!("{text}\n{crc:08x}")
     }
 
     pub(super) fn parse(text: &str) -> Result<Self> {
+        let text = match text.split_once('\n') {
+            None => text,
+            Some((text, crc)) if crc == format!("{:08x}", crc32fast::hash(text.as_bytes())) => text,
+            Some(_) => {
+                return Err(Error::Corrupted {
+                    what: "what sources told of a session".to_owned(),
+                    at: "its checksum does not match".to_owned(),
+                });
+            }
+        };
         let mut whole = match json(text)? {
             Value::Object(whole) => whole,
             _ => Map::new(),

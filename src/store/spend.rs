@@ -354,18 +354,7 @@ impl Reader<'_> {
         if let Some(text) = texts.0.get(&id) {
             return Ok(text.clone());
         }
-        let table = self
-            .snapshot
-            .transaction
-            .open_table(tables::NAME_TEXTS)
-            .map_err(table_error)?;
-        let Some(text) = table
-            .get(id)
-            .map_err(storage_error)?
-            .map(|it| it.value().to_owned())
-        else {
-            return Err(super::read::missing("a name", &format!("name id {id}")));
-        };
+        let text = self.name(id)?;
         texts.0.insert(id, text.clone());
         Ok(text)
     }

@@ -25,11 +25,23 @@ use failure::{Failure, Outcome};
 use output::Output;
 
 fn main() -> ExitCode {
+    hush();
     let args = Args::parse();
     match run(args) {
         Ok(outcome) => outcome.into(),
         Err(failure) => failure.tell(),
     }
+}
+
+/// Keeps quiet about panics of the database: the library makes errors of them, and these are told.
+fn hush() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let database = panic.location().map(|at| at.file().contains("redb-"));
+        if database != Some(true) {
+            tell(panic);
+        }
+    }));
 }
 
 fn run(args: Args) -> Result<Outcome, Failure> {

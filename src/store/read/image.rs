@@ -242,8 +242,8 @@ impl Reader<'_> {
         })
     }
 
-    /// The name with this id; empty for 0.
-    fn name(&self, id: u64) -> Result<String> {
+    /// The name with this id; empty for 0. A name has no checksum: it is right if it leads back to its id.
+    pub(in crate::store) fn name(&self, id: u64) -> Result<String> {
         if id == 0 {
             return Ok(String::new());
         }
@@ -252,10 +252,24 @@ impl Reader<'_> {
             .transaction
             .open_table(tables::NAME_TEXTS)
             .map_err(table_error)?;
-        match table.get(id).map_err(storage_error)? {
-            Some(text) => Ok(text.value().to_owned()),
-            None => Err(missing("a name", &format!("name id {id}"))),
+        let Some(text) = table.get(id).map_err(storage_error)? else {
+            return Err(missing("a name", &format!("name id {id}")));
+        };
+        let text = text.value().to_owned();
+        let ids = self
+            .snapshot
+            .transaction
+            .open_table(tables::NAMES)
+            .map_err(table_error)?;
+        let key = id_key(self.seed, &text);
+        let back = ids.get(key.as_slice()).map_err(storage_error)?;
+        if back.is_none_or(|back| back.value() != id) {
+            return Err(Error::Corrupted {
+                what: "a name".to_owned(),
+                at: format!("name id {id} does not lead back to it"),
+            });
         }
+        Ok(text)
     }
 
     fn source_of_image(&mut self, id: u64, sink: Sink<'_>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Look-ups of what was imported.
 
 use redb::ReadOnlyTable;
+use sha2::{Digest as _, Sha256};
 
 use super::{Reader, missing};
 use crate::store::attributes::Attributes;
@@ -10,7 +11,7 @@ use crate::store::import::SourceInfo;
 use crate::store::import::step::{CallGroup, ChunkHash, RepeatKey, SourceEntry};
 use crate::store::origin::{Imported, ORIGIN_CHUNK, Origins};
 use crate::store::tables::{self, id_key};
-use crate::{Result, SessionRef};
+use crate::{Error, Result, SessionRef};
 
 impl Reader<'_> {
     /// A table that stores of before there were imports lack.
@@ -185,13 +186,20 @@ impl Reader<'_> {
         }
     }
 
-    /// The content of a chunk.
+    /// The content of a chunk, checked against its hash.
     pub(in crate::store) fn chunk(&self, hash: &ChunkHash) -> Result<Vec<u8>> {
         let absent = || missing("a chunk of a source", "it");
         let table = self.optional(tables::CHUNKS)?.ok_or_else(absent)?;
         let found = table.get(hash.as_slice()).map_err(storage_error)?;
         let packed = found.ok_or_else(absent)?;
-        crate::store::import::unpack(packed.value())
+        let chunk = crate::store::import::unpack(packed.value())?;
+        if Sha256::digest(&chunk).as_slice() != hash {
+            return Err(Error::Corrupted {
+                what: "a chunk of a source".to_owned(),
+                at: "its hash does not match".to_owned(),
+            });
+        }
+        Ok(chunk)
     }
 
     pub(in crate::store) fn provider_call(&self, key: &[u8]) -> Result<Option<CallGroup>> {
